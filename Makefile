@@ -1,0 +1,63 @@
+# Every target builds .venv by itself when needed; nothing else has to be set up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+
+.PHONY: audit test test-all bench lint format docs build system-deps clean
+.DELETE_ON_ERROR:
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) (once, about a minute)"
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --clear --python $(PYTHON) $(VENV) && \
+	  VIRTUAL_ENV=$(VENV) uv pip install --quiet --constraint constraints.txt --editable '.[test,lint,docs,build]'; \
+	else \
+	  $(PYTHON) -m venv --clear $(VENV) && \
+	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-script-location --constraint constraints.txt --editable '.[test,lint,docs,build]'; \
+	fi
+	@touch $@
+
+audit: $(VENV)/.ready  ## the main job: a verdict in the terminal, a figure to open
+	@$(BIN)/verax example four-clients --out verax-example
+
+test: $(VENV)/.ready
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-all: $(VENV)/.ready
+	@$(BIN)/python -m pytest -n $(WORKERS)
+
+coverage: $(VENV)/.ready  ## fails below 95 % of branches in the mechanism and the game
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --cov --cov-report=
+	@$(BIN)/python -m coverage report --include='src/verax/mechanism/*,src/verax/game/*' --fail-under=95
+
+bench: $(VENV)/.ready
+	@$(BIN)/python benchmarks/norms.py
+
+lint: $(VENV)/.ready
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --quiet --check .
+	@$(BIN)/pyright --warnings
+
+format: $(VENV)/.ready
+	@$(BIN)/ruff check --quiet --fix .
+	@$(BIN)/ruff format --quiet .
+
+docs: $(VENV)/.ready
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+build: $(VENV)/.ready
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist . >/dev/null
+	@$(BIN)/twine check --strict dist/*
+
+system-deps:  ## Debian's Chromium, for the tests that open the report in a browser
+	@command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1 || \
+	if command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
+	  echo "Installing Chromium for the browser tests"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium chromium-driver >/dev/null 2>&1 || \
+	  echo "Chromium could not be installed; the browser tests will be skipped"; \
+	else echo "No Chromium here; the browser tests will be skipped (as root: apt-get install chromium chromium-driver)"; fi
+
+clean:
+	@rm -rf $(VENV) dist site .pytest_cache .ruff_cache .coverage verax-example

@@ -1,0 +1,52 @@
+"""The command `verax`: one file per command, errors of one line, exit code 2 for wrong values."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from verax import __version__
+from verax.cli import bounds, example
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="verax",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Find out whether members of a federation gain by misreporting, and what stops it.",
+)
+app.command("bounds")(bounds.bounds)
+app.add_typer(example.app, name="example")
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"verax {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+    ),
+) -> None: ...
+
+
+def main() -> None:
+    """Run the command line; a wrong value is one line on stderr and exit code 2."""
+    try:
+        code = app(standalone_mode=False)
+    except typer.Abort:
+        print("verax: stopped", file=sys.stderr)
+        sys.exit(130)
+    except (ValueError, OSError, typer.TyperException) as error:
+        message = getattr(error, "format_message", error.__str__)()
+        if message:  # empty when the help was printed instead
+            print(f"verax: {' '.join(message.split())}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(code if isinstance(code, int) else 0)

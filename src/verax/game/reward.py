@@ -1,0 +1,122 @@
+"""What the final model is worth to each client, from all clients' losses F_j(θ).
+
+    own      R_i = −F_i
+    logistic R_i = 1/(1 + exp(−1/F_i)), F_i > 0; in (½, 1), rising as the loss falls
+    group    R_i = −mean_{j∈S_i} F_j
+    rivalry  R_i = −αF_i + (β/(N−1)) Σ_{j≠i} F_j
+
+each plus a fixed amount. The formulas use only arithmetic and so work on NumPy and JAX arrays.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+__all__ = ["GroupLoss", "LogisticReward", "OwnLoss", "Reward", "Rivalry"]
+
+#: max over F > 0 of √(2F) · |d/dF 1/(1+exp(−1/F))|: by smoothness ‖∇F‖ ≤ √(2HF) for F ≥ 0.
+_LOGISTIC_SLOPE = 0.42002
+
+
+@dataclass(frozen=True)
+class Reward:
+    """Base of all rewards."""
+
+    def __call__(self, losses: Any) -> Any:
+        """R, shape (…, N), from losses of shape (…, N)."""
+        raise NotImplementedError
+
+    def lipschitz(
+        self, *, gradient_bound: float | None = None, smoothness: float | None = None
+    ) -> float | None:
+        """L with |R_i(θ) − R_i(θ')| ≤ L‖θ − θ'‖, or None where what is given implies none.
+
+        Args:
+            gradient_bound: of every ‖∇F_j‖ on the parameter set.
+            smoothness: H of every F_j.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class OwnLoss(Reward):
+    """R_i = −v F_i + fixed."""
+
+    value: float = 1.0
+    fixed: float = 0.0
+
+    def __call__(self, losses: Any) -> Any:
+        return -self.value * losses + self.fixed
+
+    def lipschitz(
+        self, *, gradient_bound: float | None = None, smoothness: float | None = None
+    ) -> float | None:
+        return None if gradient_bound is None else abs(self.value) * gradient_bound
+
+
+@dataclass(frozen=True)
+class LogisticReward(Reward):
+    """R_i = 1/(1 + exp(−1/F_i)) + fixed, globally Lipschitz with L = 0.42002 √H for F ≥ 0."""
+
+    fixed: float = 0.0
+
+    def __call__(self, losses: Any) -> Any:
+        if isinstance(losses, np.ndarray) and np.any(losses <= 0):
+            raise ValueError(
+                f"the logistic reward needs losses > 0, the lowest is {np.min(losses):g}"
+            )
+        return 1 / (1 + math.e ** (-1 / losses)) + self.fixed
+
+    def lipschitz(
+        self, *, gradient_bound: float | None = None, smoothness: float | None = None
+    ) -> float | None:
+        return None if smoothness is None else _LOGISTIC_SLOPE * math.sqrt(smoothness)
+
+
+@dataclass(frozen=True)
+class GroupLoss(Reward):
+    """R_i = −mean of F_j over the group that i belongs to + fixed."""
+
+    groups: tuple[int, ...]
+    fixed: float = 0.0
+
+    def __call__(self, losses: Any) -> Any:
+        member = np.asarray(self.groups)
+        if losses.shape[-1] != member.size:
+            raise ValueError(
+                f"groups name {member.size} clients, losses are for {losses.shape[-1]}"
+            )
+        same = (member[:, None] == member[None]).astype(float)
+        return -losses @ (same / same.sum(axis=0)) + self.fixed
+
+    def lipschitz(
+        self, *, gradient_bound: float | None = None, smoothness: float | None = None
+    ) -> float | None:
+        return gradient_bound
+
+
+@dataclass(frozen=True)
+class Rivalry(Reward):
+    """R_i = −αF_i + (β/(N−1)) Σ_{j≠i} F_j + fixed: the others' failure is worth something too."""
+
+    alpha: float = 1.0
+    beta: float = 0.5
+    fixed: float = 0.0
+
+    def __call__(self, losses: Any) -> Any:
+        n = losses.shape[-1]
+        if n < 2:
+            raise ValueError("rivalry needs at least 2 clients")
+        others = (losses.sum(-1)[..., None] - losses) / (n - 1)
+        return -self.alpha * losses + self.beta * others + self.fixed
+
+    def lipschitz(
+        self, *, gradient_bound: float | None = None, smoothness: float | None = None
+    ) -> float | None:
+        if gradient_bound is None:
+            return None
+        return (abs(self.alpha) + abs(self.beta)) * gradient_bound

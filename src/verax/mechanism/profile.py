@@ -1,0 +1,234 @@
+"""The price profile: prices per block of rounds at which honesty is stationary at every time.
+
+An update's influence on the final model changes over the run, so one price for all rounds leaves
+timing to be exploited. Cut the rounds into K blocks; let a_{i,k} scale client i's messages in block
+k and n_{j,s} be the sum of ‖m_j‖² over block s. From the sensitivities at honesty
+
+    R_{ik} = ∂R_i/∂a_{i,k},   J^{ij}_{ks} = ∂n_{j,s}/∂a_{i,k}   (zero for s < k)
+
+the prices C_{i,s} make U_i = R_i − p_i stationary, later payments included, when for all i and k
+
+    Σ_{s≥k} [ C_{i,s} J^{ii}_{ks} − (1/(N−1)) Σ_{j≠i} C_{j,s} J^{ij}_{ks} ] = R_{ik}:
+
+triangular in time, solved backwards with one N × N system per block. Where the solution would be
+negative the price is zero and the equation an inequality: over-reporting hurts that client anyway.
+Stationary is a first-order statement; only an audit tells whether honesty is also best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "Blocks",
+    "ProfilePrices",
+    "Sensitivities",
+    "common_profile",
+    "individual_profile",
+    "refined_blocks",
+]
+
+Array = NDArray[np.float64]
+
+#: Above this condition number a block's prices are differences of nearly equal numbers: what the
+#: sensitivities are uncertain by, the prices are uncertain by a thousand times.
+ILL_CONDITIONED = 1e3
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Consecutive blocks that cover rounds 1 … T.
+
+    Attributes:
+        starts: the first round of each block, beginning with 1, strictly rising.
+        rounds: T.
+    """
+
+    starts: tuple[int, ...]
+    rounds: int
+
+    def __post_init__(self) -> None:
+        if not self.starts or self.starts[0] != 1:
+            raise ValueError(f"the first block must start at round 1, starts are {self.starts}")
+        if any(a >= b for a, b in zip(self.starts, self.starts[1:], strict=False)):
+            raise ValueError(f"block starts must rise, got {self.starts}")
+        if self.starts[-1] > self.rounds:
+            raise ValueError(f"block start {self.starts[-1]} is after the last round {self.rounds}")
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    @property
+    def lengths(self) -> NDArray[np.intp]:
+        """Rounds in each block, shape (K,)."""
+        return np.diff(np.append(self.starts, self.rounds + 1)).astype(np.intp)
+
+    @property
+    def of_round(self) -> NDArray[np.intp]:
+        """The block (0 … K − 1) of each round, shape (T,)."""
+        return np.repeat(np.arange(len(self)), self.lengths)
+
+    def per_round(self, values: ArrayLike) -> Array:
+        """Values per block, (K,) or (K, N), laid out per round, (T,) or (T, N)."""
+        return np.asarray(values, dtype=np.float64)[self.of_round]
+
+    def sums(self, values: ArrayLike, axis: int = 0) -> Array:
+        """Sums over the rounds of each block; the rounds' axis of length T becomes one of K."""
+        starts = np.asarray(self.starts) - 1
+        return np.add.reduceat(np.asarray(values, dtype=np.float64), starts, axis=axis)
+
+
+@dataclass(frozen=True, eq=False)
+class Sensitivities:
+    """Derivatives at honesty with respect to a_{i,k}.
+
+    Attributes:
+        reward: R_{ik}, shape (N, K).
+        norms: J^{ij}_{ks} at index [i, j, k, s], shape (N, N, K, K).
+    """
+
+    reward: Array
+    norms: Array
+
+    def __post_init__(self) -> None:
+        N, K = self.reward.shape
+        if self.norms.shape != (N, N, K, K):
+            raise ValueError(
+                f"norm sensitivities of {N} clients and {K} blocks have shape "
+                f"{(N, N, K, K)}, got {self.norms.shape}"
+            )
+        if N < 2:
+            raise ValueError(f"a profile needs at least 2 clients, got {N}")
+        if not (np.all(np.isfinite(self.reward)) and np.all(np.isfinite(self.norms))):
+            raise ValueError("sensitivities must be finite; did the run diverge?")
+
+    def system(self, k: int, s: int) -> Array:
+        """The N × N matrix by which the prices of block s enter the equations of block k."""
+        matrix = -self.norms[:, :, k, s] / (len(self.reward) - 1)
+        np.fill_diagonal(matrix, np.diagonal(self.norms[:, :, k, s]))
+        return matrix
+
+
+@dataclass(frozen=True, eq=False)
+class ProfilePrices:
+    """Prices per block, and how far they can be relied on.
+
+    Attributes:
+        blocks: the blocks.
+        prices: C_{s,i} ≥ 0, shape (K, N).
+        residual: what is left of R_{ik} after the payments, shape (K, N): zero where honesty is
+            stationary, negative where over-reporting hurts the client anyway.
+        condition: condition number of each block's system, shape (K,).
+        undeterred: blocks in which no price of this rule deters, with the reason.
+    """
+
+    blocks: Blocks
+    prices: Array
+    residual: Array
+    condition: Array
+    undeterred: tuple[tuple[int, str], ...]
+
+    @property
+    def per_round(self) -> Array:
+        """C_{t,i}, shape (T, N)."""
+        return self.blocks.per_round(self.prices)
+
+
+def refined_blocks(rounds: int, per_halving: int = 1) -> Blocks:
+    """Blocks that halve toward the end, the last three rounds alone.
+
+    Boundaries lie where T·2^{−k/h} rounds remain, h = `per_halving`: an update's influence on the
+    final model is largest, and changes fastest, in the last rounds.
+
+    Example:
+        >>> refined_blocks(100).starts
+        (1, 51, 76, 88, 95, 98, 99, 100)
+    """
+    if rounds < 1 or per_halving < 1:
+        raise ValueError(f"rounds {rounds} and per_halving {per_halving} must be ≥ 1")
+    halvings = np.arange(0, np.log2(rounds) * per_halving + 1) / per_halving
+    remaining = {round(float(left)) for left in rounds * 2.0**-halvings} | {1, 2, 3}
+    return Blocks(tuple(sorted(rounds - left + 1 for left in remaining if left <= rounds)), rounds)
+
+
+def individual_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrices:
+    """One price per block and client: honesty stationary for everybody."""
+    return _backwards(sensitivities, blocks, _stationary_prices)
+
+
+def common_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrices:
+    """One price per block for all: the least-squares compromise between the clients."""
+    return _backwards(sensitivities, blocks, _compromise_price)
+
+
+def _backwards(
+    sensitivities: Sensitivities, blocks: Blocks, solve: Callable[[Array, Array], Array]
+) -> ProfilePrices:
+    clients, K = sensitivities.reward.shape
+    if len(blocks) != K:
+        raise ValueError(f"sensitivities are for {K} blocks, got {len(blocks)}")
+    prices, residual = np.zeros((K, clients)), np.zeros((K, clients))
+    condition = np.zeros(K)
+    undeterred: list[tuple[int, str]] = []
+    for k in reversed(range(K)):
+        later = [sensitivities.system(k, s) @ prices[s] for s in range(k + 1, K)]
+        wanted = sensitivities.reward[:, k] - np.sum(later, axis=0)
+        matrix = sensitivities.system(k, k)
+        condition[k] = _scaled_condition(matrix)
+        if np.any(wanted > 0):
+            reason = _why_undeterred(matrix, wanted, float(condition[k]))
+            if reason:
+                undeterred.append((k, reason))
+        prices[k] = solve(matrix, wanted)
+        residual[k] = wanted - matrix @ prices[k]
+    return ProfilePrices(blocks, prices, residual, condition, tuple(reversed(undeterred)))
+
+
+def _stationary_prices(matrix: Array, wanted: Array) -> Array:
+    """C ≥ 0 with A C ≥ r, equal where C > 0 (a linear complementarity problem)."""
+    usable = np.diagonal(matrix) > 0
+    free = usable.copy()
+    prices = np.zeros(len(wanted))
+    for _ in range(4 * len(wanted) + 1):
+        prices[:] = 0.0
+        if np.any(free):
+            inner = matrix[np.ix_(free, free)]
+            prices[free] = np.linalg.lstsq(inner, wanted[free], rcond=1e-12)[0]
+        negative = free & (prices < 0)
+        missing = usable & ~free & (matrix @ prices < wanted - 1e-12 * np.abs(wanted))
+        if not np.any(negative) and not np.any(missing):
+            break
+        free = (free & ~negative) | (missing & ~np.any(negative))
+    return np.maximum(prices, 0.0)
+
+
+def _compromise_price(matrix: Array, wanted: Array) -> Array:
+    """The one C ≥ 0 that minimises Σ_i (A 1 C − r)_i²."""
+    effect = np.sum(matrix, axis=1)
+    size = float(effect @ effect)
+    price = max(float(effect @ wanted) / size, 0.0) if size > 0 else 0.0
+    return np.full(len(wanted), price)
+
+
+def _scaled_condition(matrix: Array) -> float:
+    """Condition number after scaling the diagonal to one: units of clients do not count."""
+    scale = np.sqrt(np.abs(np.diagonal(matrix)))
+    if np.any(scale == 0):
+        return np.inf
+    return float(np.linalg.cond(matrix / np.outer(scale, scale)))
+
+
+def _why_undeterred(matrix: Array, wanted: Array, condition: float) -> str:
+    blind = np.flatnonzero((np.diagonal(matrix) <= 0) & (wanted > 0))
+    if blind.size:
+        return (
+            f"over-reporting by client {blind[0]} does not raise its own charge "
+            f"(dn/da = {matrix[blind[0], blind[0]]:.3g}) but pays"
+        )
+    if condition > ILL_CONDITIONED:
+        return f"the block's system is nearly singular (condition {condition:.3g})"
+    return ""

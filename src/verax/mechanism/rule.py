@@ -1,0 +1,229 @@
+r"""Payment rules: what is measured on a client, and how a round is balanced.
+
+Every rule here has one form. It *measures* each client, n_i, from the statistics of the round;
+the client is levied C_i n_i and receives the mean of the others' levies:
+
+    p_i = C_i n_i − (1/(N−1)) Σ_{j≠i} C_j n_j − κ_i,   Σ_i p_i = 0,
+
+with a price C_i ≥ 0 (one number, or one per client) and allowances κ_i, Σ_i κ_i = 0, that are fixed
+before the run. Positive p_i: the client pays. Absent clients neither pay nor count in N.
+A new rule is one small file with a `measure`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["Payments", "Rule", "Statistic", "balance", "check_statistics", "pay", "spread"]
+
+Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+#: `norms`: ‖m_i‖², shape (…, N). `gram`: ⟨m_i, m_j⟩, shape (…, N, N).
+#: `misreport`: ‖m_i − g_i‖², the distance of a message from the true update, shape (…, N).
+Statistic = Literal["norms", "gram", "misreport"]
+
+
+class Rule(Protocol):
+    """What a round's statistics say about each client."""
+
+    #: The rule's name in `terms.toml`.
+    name: ClassVar[str]
+    #: Which statistics it reads.
+    statistic: ClassVar[Statistic]
+    #: How many participants a round needs before anybody is charged.
+    fewest: ClassVar[int]
+
+    def measure(self, statistics: Array, present: Mask) -> Array:
+        """n_i, shape (…, N), from checked statistics; entries of absent clients are ignored."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Payments:
+    """What each client pays in each round (negative: receives).
+
+    Attributes:
+        amounts: shape (…, N); zero for absent clients; every round sums to zero.
+        charged: shape (…); False where too few clients took part for a payment.
+        fewest: how many participants the rule needs.
+    """
+
+    amounts: Array
+    charged: NDArray[np.bool_]
+    fewest: int
+
+    def __str__(self) -> str:
+        free = int(self.charged.size - np.count_nonzero(self.charged))
+        text = f"payments of {self.amounts.shape[-1]} clients in {self.charged.size} round(s)"
+        if not free:
+            return text
+        return f"{text}; {free} without payment: fewer than {self.fewest} participants"
+
+
+def pay(
+    rule: Rule,
+    statistics: ArrayLike,
+    price: ArrayLike = 1.0,
+    *,
+    present: ArrayLike | None = None,
+    allowances: ArrayLike | None = None,
+) -> Payments:
+    """The payments of one round or of many.
+
+    Args:
+        rule: what is measured.
+        statistics: (…, N), or (…, N, N) for rules on the Gram matrix.
+        price: C ≥ 0; a number, one per client (N,), or anything that broadcasts to (…, N): a price
+            per round has shape (T, 1).
+        present: who took part, booleans that broadcast to (…, N); default: all.
+        allowances: κ, broadcasting to (…, N), each round summing to zero. Where clients are absent
+            the rest is re-centred, so that the round still balances.
+
+    Example:
+        >>> from verax.mechanism import SquaredNorm
+        >>> pay(SquaredNorm(), [4.0, 1.0, 1.0], price=0.5).amounts
+        array([ 1.5 , -0.75, -0.75])
+    """
+    values, mask = check_statistics(rule, statistics, present)
+    measures = np.where(mask, rule.measure(values, mask), 0.0)
+    return balance(measures, price, mask, fewest=rule.fewest, allowances=allowances)
+
+
+def balance(
+    measures: Array,
+    price: ArrayLike,
+    present: Mask,
+    *,
+    fewest: int = 2,
+    allowances: ArrayLike | None = None,
+) -> Payments:
+    """p_i = C_i n_i − mean_{j≠i} C_j n_j − κ_i = N/(N−1) (C_i n_i − mean_j C_j n_j) − κ_i."""
+    shape = measures.shape
+    with np.errstate(over="ignore"):
+        levies = np.where(present, _broadcast("price", price, shape, low=0.0) * measures, 0.0)
+    _refuse(~np.isfinite(levies), levies, "price × statistic", "a finite number; lower the price")
+    count = np.count_nonzero(present, axis=-1)
+    charged = count >= max(fewest, 2)
+
+    # In units of the largest levy nothing overflows on the way, and no payment exceeds that levy.
+    unit = np.max(levies, axis=-1, keepdims=True, initial=0.0)
+    shares = levies / np.where(unit > 0, unit, 1.0)
+    n = np.maximum(count, 2)[..., None]
+    mean = np.sum(shares, axis=-1, keepdims=True) / n
+    amounts = (shares - mean) * (n / (n - 1)) * unit
+    if allowances is not None:
+        amounts = amounts - _centred_allowances(allowances, present)
+    return Payments(np.where(present & charged[..., None], amounts, 0.0), charged, max(fewest, 2))
+
+
+def spread(values: ArrayLike, clients: ArrayLike, total: int) -> tuple[Array, Mask]:
+    """Statistics of the participants alone, laid out for all `total` clients.
+
+    Args:
+        values: shape (P,), or (P, P) for a Gram matrix.
+        clients: the P participants' positions, each once, in 0 … total − 1.
+        total: N, the number of clients in the federation.
+
+    Returns:
+        Statistics of all clients (zero for the absent) and the mask of those present.
+
+    Example:
+        >>> norms, present = spread([4.0, 1.0], clients=[0, 2], total=3)
+        >>> norms, present
+        (array([4., 0., 1.]), array([ True, False,  True]))
+    """
+    given = np.asarray(values, dtype=np.float64)
+    where = np.asarray(clients)
+    if where.size and where.dtype.kind not in "iu":
+        raise ValueError(f"clients are whole numbers, not {where.dtype}")
+    where = where.astype(np.intp)
+    if given.ndim not in (1, 2) or any(side != where.size for side in given.shape):
+        raise ValueError(f"{where.size} clients need values of that length, got {given.shape}")
+    if where.size and not 0 <= where.min() <= where.max() < total:
+        raise ValueError(f"client {where.max()} is outside 0 … {total - 1}")
+    if np.unique(where).size != where.size:
+        raise ValueError(f"a client stands twice in {where.tolist()}")
+    present = np.zeros(total, dtype=np.bool_)
+    present[where] = True
+    dense = np.zeros((total,) * given.ndim)
+    dense[np.ix_(*[where] * given.ndim)] = given
+    return dense, present
+
+
+def check_statistics(
+    rule: Rule, statistics: ArrayLike, present: ArrayLike | None
+) -> tuple[Array, Mask]:
+    """Refuse what cannot be priced: shapes, NaN, infinities, negative norms."""
+    values = np.asarray(statistics, dtype=np.float64)
+    matrix = rule.statistic == "gram"
+    wanted = "(…, N, N)" if matrix else "(…, N)"
+    if values.ndim < 1 + matrix or 0 in values.shape[-1 - matrix :]:
+        raise ValueError(f"{rule.name} needs {wanted} statistics with N ≥ 1, got {values.shape}")
+    if matrix and values.shape[-1] != values.shape[-2]:
+        raise ValueError(f"a Gram matrix is square, got {values.shape}; {rule.name} needs {wanted}")
+    shape = values.shape[:-1] if matrix else values.shape
+    mask = np.ones(shape, dtype=np.bool_)
+    if present is not None:
+        given = np.asarray(present)
+        if given.dtype != np.bool_:
+            raise ValueError(f"present is a mask of booleans, not {given.dtype}; see `spread`")
+        try:
+            mask = np.broadcast_to(given, shape).copy()
+        except ValueError:
+            raise ValueError(f"present {given.shape} does not fit statistics {shape}") from None
+    if not matrix:
+        values = np.where(mask, values, 0.0)
+        _refuse(~np.isfinite(values), values, rule.statistic, "a finite number")
+        _refuse(values < 0, values, rule.statistic, "≥ 0")
+        return values, mask
+    values = np.where(mask[..., :, None] & mask[..., None, :], values, 0.0)
+    _refuse(~np.isfinite(values), values, "Gram entry", "a finite number", client_axis=-2)
+    norms = np.diagonal(values, axis1=-2, axis2=-1)
+    _refuse(norms < 0, norms, "squared norm", "≥ 0")
+    unit = np.max(norms, axis=-1, initial=0.0)[..., None, None]
+    skew = np.abs(values - np.swapaxes(values, -1, -2)) > 1e-6 * unit
+    _refuse(skew, values, "Gram entry", "symmetric", client_axis=-2)
+    return values, mask
+
+
+def _centred_allowances(allowances: ArrayLike, present: Mask) -> Array:
+    kappa = _broadcast("allowance", allowances, present.shape)
+    size = np.sum(np.abs(kappa), axis=-1)
+    total = np.sum(kappa, axis=-1)
+    if np.any(np.abs(total) > 1e-9 * size):
+        worst = float(total.flat[np.argmax(np.abs(total))])
+        raise ValueError(f"allowances must sum to zero, these sum to {worst:.6g}")
+    here = np.where(present, kappa, 0.0)
+    count = np.maximum(np.count_nonzero(present, axis=-1), 1)[..., None]
+    return here - np.sum(here, axis=-1, keepdims=True) / count
+
+
+def _broadcast(
+    what: str, value: ArrayLike, shape: tuple[int, ...], low: float = -np.inf
+) -> NDArray[np.float64]:
+    array = np.asarray(value, dtype=np.float64)
+    try:
+        array = np.broadcast_to(array, shape)
+    except ValueError:
+        raise ValueError(
+            f"{what} of shape {array.shape} does not fit rounds × clients {shape}; "
+            "give one number, one per client (N,) or one per round (T, 1)"
+        ) from None
+    _refuse(~np.isfinite(array), array, what, "a finite number")
+    _refuse(array < low, array, what, f"≥ {low:g}")
+    return array
+
+
+def _refuse(
+    bad: NDArray[np.bool_], values: Array, what: str, limit: str, client_axis: int = -1
+) -> None:
+    if np.any(bad):
+        where = np.unravel_index(int(np.argmax(bad)), bad.shape)
+        raise ValueError(
+            f"{what} of client {where[client_axis]} is {values[where]:g}, must be {limit}"
+        )

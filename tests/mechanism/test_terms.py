@@ -1,0 +1,120 @@
+"""Terms: the TOML form round-trips, and every wrong field is named."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+
+from verax.mechanism import RULES, Blocks, Policy, Price, Terms, Weights
+
+amount = st.floats(0, 1e6)
+names = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=5, unique=True)
+
+
+@st.composite
+def terms(draw):
+    members = tuple(draw(names))
+    n = len(members)
+    starts = tuple(sorted(draw(st.sets(st.integers(2, 90), max_size=4)) | {1}))
+    width = draw(st.sampled_from([1, n]))
+    row = st.tuples(*[amount] * width)
+    kappa = draw(st.none() | st.floats(-10, 10))
+    allowance = () if kappa is None else ((kappa, -kappa, *[0.0] * (n - 2)),)
+    return Terms(
+        price=Price(tuple(draw(row) for _ in starts), starts, draw(st.floats(0, 0.5)), rounds=100),
+        rule=draw(st.sampled_from(sorted(RULES))),
+        members=members,
+        allowances=allowance,
+        weights=draw(st.sampled_from([Weights(), Weights("equal"), Weights("fixed", (2.0,) * n)])),
+        policy=draw(st.sampled_from([Policy(), Policy("flat-fee", "excuse", "largest", 2.5)])),
+        currency=draw(st.sampled_from(["EUR", "credits", "¥ “quoted”\t#"])),
+        scale=draw(st.integers(0, 18)),
+    )
+
+
+@given(terms())
+def test_toml_round_trip(value):
+    assert Terms.from_toml(value.to_toml("proposed by an audit\n\nwith = signs")) == value
+
+
+def test_price_forms():
+    assert_allclose(Price.constant(0.5).at(10**6), [0.5])
+    assert_allclose(Price.constant((1.0, 2.0)).at(1), [1, 2])
+    discounted = Price(((8.0,),), discount=0.5, rounds=4)
+    assert_allclose([discounted.at(t)[0] for t in (1, 2, 3, 4)], [1, 2, 4, 8])
+    profile = Price.profile(Blocks((1, 4, 5), 5), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
+    assert_allclose([profile.at(t) for t in (1, 3, 4, 5)], [[1, 2], [1, 2], [3, 4], [5, 6]])
+    with pytest.raises(ValueError, match="round 6 is outside the terms' rounds 1 … 5"):
+        profile.at(6)
+    with pytest.raises(ValueError, match="round 0 is outside"):
+        Price.constant(1.0).at(0)
+
+
+def test_allowances_per_block():
+    value = Terms(
+        Price(((1.0,), (2.0,)), (1, 3), rounds=4),
+        members=("a", "b"),
+        allowances=((1.0, -1.0), (5.0, -5.0)),
+    )
+    assert_allclose([value.allowances_at(t) for t in (2, 3)], [[1, -1], [5, -5]])
+    assert Terms(Price.constant(1.0)).allowances_at(1) is None
+
+
+GOOD = 'rule = "squared-norm"\nmembers = ["a", "b"]\n[price]\nvalues = [[1.0, 2.0]]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "price is missing"),
+        ("price = 3", "price must be a table"),
+        ("[price]", "price.values is missing"),
+        ("[price]\nvalues = -1", "price.values holds -1, must be a finite number ≥ 0"),
+        ("[price]\nvalues = nan", "price.values holds nan"),
+        ('[price]\nvalues = "1"', "price.values must be a list of numbers"),
+        ("[price]\nvalues = true", "price.values must be a list of numbers"),
+        ("[price]\nvalues = []", "has 0 rows for 1 block"),
+        ("[price]\nvalues = [1, 2]", "has 2 rows for 1 block"),
+        ("[price]\nvalues = [[1, 2]]", "2 numbers for 0 members; list `members`"),
+        ("[price]\nvalues = [1, 2]\nstarts = [1, 5]", "price.rounds is missing"),
+        ("[price]\nvalues = [1, 2]\nstarts = [2, 5]\nrounds = 9", "start at round 1"),
+        ("[price]\nvalues = [1, 2]\nstarts = [1, 1]\nrounds = 9", "must rise"),
+        ("[price]\nvalues = [1, 2]\nstarts = [1, 10]\nrounds = 9", "after the last round"),
+        ("[price]\nvalues = [1, [2, 3]]\nstarts = [1, 2]\nrounds = 9", "rows of the same length"),
+        ("[price]\nvalues = 1\ndiscount = 1.0", r"price.discount is 1, must be in \[0, 1\)"),
+        ("[price]\nvalues = 1\nrounds = 1.5", "price.rounds must be a whole number, is 1.5"),
+        ("[price]\nvalues = 1\nvalue = 2", "unknown field price.value"),
+        ("colour = 1\n[price]\nvalues = 1", "unknown field colour"),
+        ("scale = 19\n[price]\nvalues = 1", "scale is 19, must be 0 … 18"),
+        ('rule = "vcg"\n[price]\nvalues = 1', "rule is 'vcg', must be one of squared-norm"),
+        ('currency = " "\n[price]\nvalues = 1', "currency is empty"),
+        ('members = ["a", "a"]\n[price]\nvalues = 1', "members must be different"),
+        ("members = [1]\n[price]\nvalues = 1", "members must be a list of texts"),
+        ('[price]\nvalues = 1\n[weights]\nkind = "vote"', "weights.kind is 'vote', must be one of"),
+        ('[price]\nvalues = 1\n[weights]\nkind = "fixed"', "weights.values belong"),
+        (GOOD + '[weights]\nkind = "fixed"\nvalues = [1, 0]', "weights.values holds 0"),
+        (GOOD + '[weights]\nkind = "fixed"\nvalues = [1, 1, 1]', "3 numbers for 2 members"),
+        ('[price]\nvalues = 1\n[policy]\nmissing = "flat-fee"', "policy.fee is missing"),
+        ('[price]\nvalues = 1\n[policy]\nmissing = "jail"', "policy.missing is 'jail'"),
+        ("[price]\nvalues = 1\n[policy]\nfee = -1", "policy.fee is -1"),
+        ("allowances = [1, -1]\n" + GOOD, "allowances has 2 rows for 1 block"),
+        ("allowances = [[1, 1]]\n" + GOOD, "must sum to zero"),
+        ("allowances = [[1, -1, 0]]\n" + GOOD, "3 numbers for 2 members"),
+        ("[price", "not TOML"),
+    ],
+)
+def test_wrong_terms_are_refused_by_name(text, message):
+    with pytest.raises(ValueError, match=message):
+        Terms.from_toml(text)
+
+
+def test_load_names_the_file(tmp_path):
+    path = tmp_path / "terms.toml"
+    path.write_text(Terms(Price.constant(1.0)).to_toml(), encoding="utf-8")
+    assert Terms.load(path) == Terms(Price.constant(1.0))
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match=r"terms\.toml"):
+        Terms.load(path)
+    with pytest.raises(ValueError, match=r"absent\.toml.*No such file"):
+        Terms.load(tmp_path / "absent.toml")
