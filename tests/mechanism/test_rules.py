@@ -111,7 +111,10 @@ class TestEveryRule:
         messages = np.random.default_rng(0).standard_normal((6, 5, 4))
         prices = np.arange(6.0)[:, None]
         found = pay(rule, statistics(rule, messages), prices).amounts
-        each = [pay(rule, statistics(rule, m), c[0]).amounts for m, c in zip(messages, prices)]
+        each = [
+            pay(rule, statistics(rule, m), c[0]).amounts
+            for m, c in zip(messages, prices, strict=True)
+        ]
         assert_allclose(found, each, rtol=1e-12)
 
     def test_one_participant_pays_nothing_and_the_result_says_so(self, rule):

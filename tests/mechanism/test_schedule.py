@@ -148,7 +148,7 @@ def test_groves_ledyard_and_spot_audit_prices():
     assert_allclose(found.prices, 2 * steps / 8 * [0.9 * 0.85, 0.85, 1.0])
     fines = schedule.spot_audit(3.0, 2.0, steps, [0.5, 0.7, 1.0], clients=4)
     assert_allclose(fines.prices, 3 * 2 * steps * [0.5, 0.7, 1.0] / 8)
-    with pytest.raises(ValueError, match="step × curvature is 1.5, must be ≤ 1"):
+    with pytest.raises(ValueError, match=r"step × curvature is 1\.5, must be ≤ 1"):
         schedule.groves_ledyard(1.0, [0.3], 5.0, 3)
     assert schedule.groves_ledyard(1.0, [1.0, 1.0], 1.0, 3).prices[0] == 0.0
 

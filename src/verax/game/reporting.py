@@ -4,8 +4,8 @@
 
 with h_t = g_t, or for `Directional` g_t turned by an angle φ: h = ‖g‖(cos φ·ĝ + sin φ·u), u a
 random direction orthogonal to g. A reporting is a frozen value with a JSON form; the simulator
-compiles it, the Flower mod applies it. The paper's theorems cover a ≥ 1, and turned messages only while
-a cos φ ≥ 1; everything else is allowed here, and says that no theorem covers it.
+compiles it, the Flower mod applies it. The paper's theorems cover a ≥ 1, and turned messages only
+while a cos φ ≥ 1; everything else is allowed here, and says that no theorem covers it.
 """
 
 from __future__ import annotations

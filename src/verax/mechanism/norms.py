@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 __all__ = ["squared_norm"]
 
 # BLAS runs a dot product of up to 10 000 elements on one thread: rows stay below that, so that the
-# result does not depend on its thread count. A piece is what fits in a second-level cache.
-_ROW = 4096
-_PIECE = 8 * _ROW
-_PIECES_PER_TASK = 32
+# result does not depend on its thread count. A piece of rows is converted at a time; threads share
+# an array in spans, long enough that starting a thread does not count.
+_ROW = 8192
+_PIECE = 32
+_SPAN = 4 * _PIECE * _ROW
 
 
 def squared_norm(update: Any, *, threads: int | None = None) -> float:
@@ -78,39 +79,31 @@ def _is_numeric(values: Any) -> bool:
 
 def _array_sums(array: NDArray[Any], threads: int) -> list[float]:
     flat = np.ascontiguousarray(array).reshape(-1)
-    step = _PIECE * _PIECES_PER_TASK
-    spans = [flat[start : start + step] for start in range(0, flat.size, step)]
+    spans = [flat[start : start + _SPAN] for start in range(0, flat.size, _SPAN)]
     if threads == 1 or len(spans) < 2:
-        tasks = map(_span_sums, spans)
-        return [value for sums in tasks for value in sums]
+        return [value for span in spans for value in _row_sums(span)]
     with ThreadPoolExecutor(min(threads, len(spans))) as pool:
-        return [value for sums in pool.map(_span_sums, spans) for value in sums]
-
-
-def _span_sums(span: NDArray[Any]) -> list[float]:
-    """Sums of squares of a span, one number per row of `_ROW` elements."""
-    with np.errstate(over="ignore", invalid="ignore"):  # inf and nan are an answer here
-        return _row_sums(span)
+        return [value for sums in pool.map(_row_sums, spans) for value in sums]
 
 
 def _row_sums(span: NDArray[Any]) -> list[float]:
-    whole = span.size // _ROW * _ROW
-    rows = span[:whole].reshape(-1, _ROW)
-    sums: list[float] = []
-    if span.dtype == np.float64:
-        sums = np.vecdot(rows, rows).tolist()
-    elif whole:
-        height = _PIECE // _ROW
-        piece = np.empty((min(height, len(rows)), _ROW))
-        for start in range(0, len(rows), height):
-            part = rows[start : start + height]
-            wide = piece[: len(part)]
-            wide[...] = _widen(part)
-            sums.extend(np.vecdot(wide, wide).tolist())
-    if whole < span.size:
-        rest = np.asarray(_widen(span[whole:]), dtype=np.float64)
-        sums.append(float(np.vecdot(rest, rest)))
-    return sums
+    """Sums of squares of a span, one number per row and one for what is left."""
+    whole = span.size // _ROW
+    rows = span[: whole * _ROW].reshape(whole, _ROW)
+    sums = np.empty(whole + 1)
+    with np.errstate(over="ignore", invalid="ignore"):  # inf and nan are an answer here
+        if span.dtype == np.float64:
+            np.vecdot(rows, rows, out=sums[:whole])
+        else:
+            wide = np.empty((min(_PIECE, whole), _ROW))
+            for start in range(0, whole, _PIECE):
+                part = rows[start : start + _PIECE]
+                piece = wide[: len(part)]
+                np.copyto(piece, _widen(part))
+                np.vecdot(piece, piece, out=sums[start : start + len(part)])
+        rest = np.asarray(_widen(span[whole * _ROW :]), dtype=np.float64)
+        sums[whole] = np.vecdot(rest, rest)
+    return sums.tolist()
 
 
 def _widen(array: NDArray[Any]) -> NDArray[Any]:
