@@ -18,8 +18,8 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	fi
 	@touch $@
 
-audit: $(VENV)/.ready  ## the main job: a verdict in the terminal, a figure to open
-	@$(BIN)/verax example four-clients --out verax-example
+audit: $(VENV)/.ready  ## the main job: a verdict in the terminal, a report to open
+	@$(BIN)/verax audit --out verax-audit
 
 test: $(VENV)/.ready
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
@@ -60,4 +60,4 @@ system-deps:  ## Debian's Chromium, for the tests that open the report in a brow
 	else echo "No Chromium here; the browser tests will be skipped (as root: apt-get install chromium chromium-driver)"; fi
 
 clean:
-	@rm -rf $(VENV) dist site .pytest_cache .ruff_cache .coverage verax-example
+	@rm -rf $(VENV) dist site .pytest_cache .ruff_cache .coverage .bench verax-example verax-audit

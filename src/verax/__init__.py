@@ -2,7 +2,7 @@
 
 Three verbs carry the package: *audit* (simulate and judge), *charge* (payments in a running
 federation) and *settle* (books that every member can check). The layers, each importing only from
-those before it: `mechanism`, `game`, `cli`.
+those before it: `mechanism`, `game`, `learning`, `tasks`, `audit`, `cli`.
 """
 
 from importlib.metadata import version

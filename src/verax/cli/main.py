@@ -7,7 +7,7 @@ import sys
 import typer
 
 from verax import __version__
-from verax.cli import bounds, example
+from verax.cli import audit, bounds, example
 
 __all__ = ["app", "main"]
 
@@ -19,6 +19,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
     help="Find out whether members of a federation gain by misreporting, and what stops it.",
 )
+app.command("audit")(audit.audit)
 app.command("bounds")(bounds.bounds)
 app.add_typer(example.app, name="example")
 
@@ -41,8 +42,8 @@ def main() -> None:
     """Run the command line; a wrong value is one line on stderr and exit code 2."""
     try:
         code = app(standalone_mode=False)
-    except typer.Abort:
-        print("verax: stopped", file=sys.stderr)
+    except (typer.Abort, KeyboardInterrupt):
+        print("verax: stopped; the same command goes on from here", file=sys.stderr)
         sys.exit(130)
     except (ValueError, OSError, typer.TyperException) as error:
         message = getattr(error, "format_message", error.__str__)()

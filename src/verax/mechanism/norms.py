@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 __all__ = ["squared_norm"]
 
 # BLAS runs a dot product of up to 10 000 elements on one thread: rows stay below that, so that the
-# result does not depend on its thread count. A piece of rows is converted at a time; threads share
-# an array in spans, long enough that starting a thread does not count.
+# result does not depend on its thread count. Rows are converted to float64 a piece at a time, in a
+# buffer that stays in the cache. A thread gets no less than a span of rows.
 _ROW = 8192
-_PIECE = 32
-_SPAN = 4 * _PIECE * _ROW
+_PIECE = 16
+_SPAN = 64
 
 
 def squared_norm(update: Any, *, threads: int | None = None) -> float:
@@ -78,31 +78,34 @@ def _is_numeric(values: Any) -> bool:
 
 
 def _array_sums(array: NDArray[Any], threads: int) -> list[float]:
+    """Sums of squares, one per row of `_ROW` elements and one for what is left, in any order."""
     flat = np.ascontiguousarray(array).reshape(-1)
-    spans = [flat[start : start + _SPAN] for start in range(0, flat.size, _SPAN)]
-    if threads == 1 or len(spans) < 2:
-        return [value for span in spans for value in _row_sums(span)]
-    with ThreadPoolExecutor(min(threads, len(spans))) as pool:
-        return [value for sums in pool.map(_row_sums, spans) for value in sums]
+    whole = flat.size // _ROW
+    rows = flat[: whole * _ROW].reshape(whole, _ROW)
+    rest = np.asarray(_widen(flat[whole * _ROW :]), dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        sums = [float(np.vecdot(rest, rest))]
+    threads = min(threads, whole // _SPAN)
+    if threads < 2:
+        return sums + _row_sums(rows)
+    with ThreadPoolExecutor(threads) as pool:
+        for part in pool.map(_row_sums, np.array_split(rows, threads)):
+            sums += part
+    return sums
 
 
-def _row_sums(span: NDArray[Any]) -> list[float]:
-    """Sums of squares of a span, one number per row and one for what is left."""
-    whole = span.size // _ROW
-    rows = span[: whole * _ROW].reshape(whole, _ROW)
-    sums = np.empty(whole + 1)
+def _row_sums(rows: NDArray[Any]) -> list[float]:
+    sums = np.empty(len(rows))
     with np.errstate(over="ignore", invalid="ignore"):  # inf and nan are an answer here
-        if span.dtype == np.float64:
-            np.vecdot(rows, rows, out=sums[:whole])
-        else:
-            wide = np.empty((min(_PIECE, whole), _ROW))
-            for start in range(0, whole, _PIECE):
-                part = rows[start : start + _PIECE]
-                piece = wide[: len(part)]
-                np.copyto(piece, _widen(part))
-                np.vecdot(piece, piece, out=sums[start : start + len(part)])
-        rest = np.asarray(_widen(span[whole * _ROW :]), dtype=np.float64)
-        sums[whole] = np.vecdot(rest, rest)
+        if rows.dtype == np.float64:
+            np.vecdot(rows, rows, out=sums)
+            return sums.tolist()
+        wide = np.empty((_PIECE, _ROW))
+        for start in range(0, len(rows), _PIECE):
+            part = rows[start : start + _PIECE]
+            piece = wide[: len(part)]
+            np.copyto(piece, _widen(part))
+            np.vecdot(piece, piece, out=sums[start : start + len(part)])
     return sums.tolist()
 
 

@@ -1,0 +1,224 @@
+"""What the recorded runs say, before any price: gains, harm, and payments per unit of price.
+
+Everything is paired by seed: a deviation's gain is its reward less that of the honest run of the
+same seed. Payments are computed by `verax.mechanism` from the recorded statistics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verax.audit.plan import Plan
+from verax.audit.record import Recorded
+from verax.game import Reporting, ScaleAndNoise, Timed
+from verax.mechanism import Rule, SquaredNorm, pay
+
+__all__ = ["Evidence"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The runs of one aggregator, indexed.
+
+    Arrays are (C, D, S, …): deviating client, deviation, seed.
+    """
+
+    plan: Plan
+    runs: list[Recorded]
+    aggregator: str = ""
+
+    @cached_property
+    def deviations(self) -> list[Reporting]:
+        """What was tried, without what diverged in any seed."""
+        return [d for d in self.plan.deviations() if d not in self.diverged]
+
+    @cached_property
+    def diverged(self) -> dict[Reporting, int]:
+        """Deviations in whose runs the numbers stopped being finite, and the first such round."""
+        found: dict[Reporting, int] = {}
+        for recorded in self._mine:
+            if recorded.diverged and recorded.run.role == "honest":
+                raise ValueError(
+                    f"honest training diverged in round {recorded.diverged} (seed "
+                    f"{recorded.run.seed}); lower the step, now {self.plan.step:g}"
+                )
+            if recorded.diverged and recorded.run.role == "deviation":
+                seen = found.get(recorded.run.reporting, recorded.diverged)
+                found[recorded.run.reporting] = min(seen, recorded.diverged)
+        return found
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Short words for each deviation."""
+        return [_label(d, self.plan.rounds) for d in self.deviations]
+
+    @cached_property
+    def constant(self) -> NDArray[np.bool_]:
+        """Which deviations are constant scales or noise, as in the paper, (D,)."""
+        return np.array([isinstance(d, ScaleAndNoise) for d in self.deviations], dtype=np.bool_)
+
+    @cached_property
+    def honest_losses(self) -> Array:
+        """(S, N)."""
+        return np.stack([run.loss for run in self._honest])
+
+    @cached_property
+    def honest_accuracy(self) -> Array:
+        """(S, N)."""
+        return np.stack([run.accuracy for run in self._honest])
+
+    @cached_property
+    def honest_rewards(self) -> Array:
+        """(S, N)."""
+        return self._reward(self.honest_losses)
+
+    @cached_property
+    def tolerances(self) -> Array:
+        """ε_i in units of reward, (N,)."""
+        return self.plan.tolerance * np.abs(self.honest_rewards.mean(axis=0))
+
+    @cached_property
+    def losses(self) -> Array:
+        """Every client's loss under each deviation, (C, D, S, N)."""
+        return np.stack(
+            [
+                np.stack(
+                    [np.stack([run.loss for run in self._runs(c, d)]) for d in self.deviations]
+                )
+                for c in self.plan.deviators
+            ]
+        )
+
+    @cached_property
+    def gains(self) -> Array:
+        """ΔR of the deviating client, (C, D, S)."""
+        rise = self._reward(self.losses) - self.honest_rewards
+        return np.stack([rise[k, ..., c] for k, c in enumerate(self.plan.deviators)])
+
+    @cached_property
+    def harm(self) -> Array:
+        """How much every client's loss rises, (C, D, S, N)."""
+        return self.losses - self.honest_losses
+
+    @cached_property
+    def control_gains(self) -> dict[Reporting, Array]:
+        """ΔR of everybody when all steps are enlarged alike, by deviation, (S, N)."""
+        found: dict[Reporting, dict[int, Array]] = {}
+        for recorded in self._mine:
+            if recorded.run.role == "control" and not recorded.diverged:
+                found.setdefault(recorded.run.reporting, {})[recorded.run.seed] = recorded.loss
+        return {
+            d: self._reward(np.stack([by_seed[s] for s in self._seeds])) - self.honest_rewards
+            for d, by_seed in found.items()
+            if len(by_seed) == len(self._seeds)
+        }
+
+    def steering(self, k: int, d: int) -> Array | None:
+        """The part of a gain that is not faster learning, (S,); None without a control run."""
+        control = self.control_gains.get(self.deviations[d])
+        if control is None:
+            return None
+        return self.gains[k, d] - control[:, self.plan.deviators[k]]
+
+    def honest_payments(self, rule: Rule, prices: Array) -> Array:
+        """What honest clients pay in every round, mean over seeds, (T, N)."""
+        paid = [
+            pay(rule, _statistics(run, rule), prices, present=run.present).amounts
+            for run in self._honest
+        ]
+        return np.mean(paid, axis=0)
+
+    def series(self, rule: Rule) -> Array:
+        """What a deviator pays more in each round at C = 1, (C, D, S, T)."""
+        T = self.plan.rounds
+        result = np.zeros((len(self.plan.deviators), len(self.deviations), len(self._seeds), T))
+        truth = [
+            pay(rule, _statistics(run, rule), 1.0, present=run.present).amounts
+            for run in self._honest
+        ]
+        for k, c in enumerate(self.plan.deviators):
+            for d, deviation in enumerate(self.deviations):
+                for s, run in enumerate(self._runs(c, deviation)):
+                    begin = run.run.branch
+                    paid = pay(rule, _statistics(run, rule), 1.0, present=run.present).amounts
+                    result[k, d, s, begin:] = paid[:, c] - truth[s][begin:, c]
+        return result
+
+    @cached_property
+    def norm_series(self) -> Array:
+        """`series` of the paper's rule, on which all schedules are judged."""
+        return self.series(SquaredNorm())
+
+    def rises(self, prices: Array) -> Array:
+        """ΔP under the paper's rule at prices per round and client, (T, N), → (C, D, S)."""
+        rule = SquaredNorm()
+        shape = (len(self.plan.deviators), len(self.deviations), len(self._seeds))
+        result = np.zeros(shape)
+        truth = [
+            pay(rule, _statistics(run, rule), prices, present=run.present).amounts
+            for run in self._honest
+        ]
+        for k, c in enumerate(self.plan.deviators):
+            for d, deviation in enumerate(self.deviations):
+                for s, run in enumerate(self._runs(c, deviation)):
+                    begin = run.run.branch
+                    paid = pay(
+                        rule, _statistics(run, rule), prices[begin:], present=run.present
+                    ).amounts
+                    result[k, d, s] = np.sum(paid[:, c] - truth[s][begin:, c])
+        return result
+
+    @cached_property
+    def _mine(self) -> list[Recorded]:
+        return [run for run in self.runs if run.run.aggregator == self.aggregator]
+
+    @cached_property
+    def _seeds(self) -> list[int]:
+        return list(self.plan.seeds_to_judge)
+
+    @cached_property
+    def _honest(self) -> list[Recorded]:
+        return sorted(
+            (run for run in self._mine if run.run.role == "honest"), key=lambda run: run.run.seed
+        )
+
+    @cached_property
+    def _by_deviation(self) -> dict[tuple[int, Reporting], list[Recorded]]:
+        found: dict[tuple[int, Reporting], list[Recorded]] = {}
+        for run in sorted(self._mine, key=lambda run: run.run.seed):
+            if run.run.role == "deviation":
+                found.setdefault((run.run.client, run.run.reporting), []).append(run)
+        return found
+
+    def _runs(self, client: int, deviation: Reporting) -> list[Recorded]:
+        return self._by_deviation[client, deviation]
+
+    def _reward(self, losses: Array) -> Array:
+        return self.plan.make_reward()(losses)
+
+
+def _statistics(run: Recorded, rule: Rule) -> Array:
+    """What the rule reads, from the record."""
+    if rule.statistic == "misreport":
+        return run.misreport.astype(np.float64)
+    gram = run.gram.astype(np.float64)
+    if rule.statistic == "gram":
+        return (gram + np.swapaxes(gram, 1, 2)) / 2
+    square = gram.shape[1] == gram.shape[2]
+    return np.diagonal(gram, axis1=1, axis2=2).copy() if square else gram[..., 0]
+
+
+def _label(deviation: Reporting, rounds: int) -> str:
+    if isinstance(deviation, Timed):
+        early, late = deviation.a_early, deviation.a_late
+        last = rounds - deviation.first_late(rounds)
+        if early == 1:
+            return f"scale {late:g} in the last {f'{last} rounds' if last > 1 else 'round'}"
+        return f"scale {early:g}, then {late:g} in the last {last} rounds"
+    return deviation.words

@@ -1,0 +1,170 @@
+"""The figures of an audit, as PNG and SVG, drawn from its JSON object."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from verax.audit.files import write_bytes
+
+__all__ = ["draw"]
+
+_COLOURS = ("#0b6e99", "#5b8c2a", "#b5651d", "#7a4fa3", "#2a9d8f", "#8a8a00")
+_LOUD = "#c8102e"
+_MOST_CLIENTS = 6
+
+
+def draw(audit: dict[str, Any], folder: Path) -> list[Path]:
+    """Utility over a, the valley, honest payments, harm, and where the temptation sits."""
+    figures = {
+        "utility": _utility(audit),
+        "valley": _valley(audit),
+        "payments": _payments(audit),
+        "harm": _harm(audit),
+        "temptation": _temptation(audit),
+    }
+    files: list[Path] = []
+    for name, figure in figures.items():
+        for kind in ("png", "svg"):
+            buffer = BytesIO()
+            # A fixed date and salt: the same audit gives the same bytes.
+            metadata = {"Date": None} if kind == "svg" else {"Software": None}
+            figure.savefig(buffer, format=kind, dpi=140, metadata=metadata)
+            files.append(folder / f"{name}.{kind}")
+            write_bytes(files[-1], buffer.getvalue())
+    return files
+
+
+def _utility(audit: dict[str, Any]) -> Figure:
+    """U over a for several C, as in the paper: one panel per client."""
+    clients = audit["clients"][:_MOST_CLIENTS]
+    figure, panels = _panels(len(clients))
+    for axes, client in zip(panels, clients, strict=True):
+        rows = [d for d in client["deviations"] if d["a_early"] == d["a_late"] and not d["b"]]
+        rows = sorted((d for d in rows if d["a_late"] is not None), key=lambda d: d["a_late"])
+        a = np.array([d["a_late"] for d in rows])
+        gain = np.array([d["reward_gain"]["mean"] for d in rows])
+        error = np.array([d["reward_gain"]["high"] for d in rows]) - gain
+        rise = np.array([d["payment_rise"]["constant"] for d in rows])
+        window = client["windows_constant_misreports"][0]
+        middle = window["best_price"]
+        for price, colour in zip((0.0, middle / 2, middle, 2 * middle), _COLOURS, strict=False):
+            x, y = np.append(a, 1.0), np.append(gain - price * rise, 0.0)
+            order = np.argsort(x)
+            axes.errorbar(
+                x[order],
+                y[order],
+                np.append(error, 0.0)[order],
+                color=colour,
+                marker=".",
+                lw=1.2,
+                capsize=2,
+                label=f"C = {price:.2g}",
+            )
+        axes.axvline(1.0, color="0.6", lw=0.8)
+        axes.axhline(0.0, color="0.6", lw=0.8)
+        axes.set(title=client["name"], xlabel="scale a of its messages")
+        axes.legend(frameon=False, fontsize=7)
+    panels[0].set_ylabel("utility over honesty")
+    return figure
+
+
+def _valley(audit: dict[str, Any]) -> Figure:
+    """The gain of the best misreport over C, one panel per schedule, windows shaded."""
+    figure, panels = _panels(len(audit["schedules"]))
+    for axes, schedule in zip(panels, audit["schedules"], strict=True):
+        for client, colour in zip(audit["clients"], _COLOURS, strict=False):
+            gain = np.array([d["reward_gain"]["mean"] for d in client["deviations"]])
+            rise = np.array([d["payment_rise"][schedule] for d in client["deviations"]])
+            window = next(w for w in client["windows"] if w["schedule"] == schedule)
+            middle = window["best_price"] or 1.0
+            prices = np.geomspace(middle / 8, middle * 8, 200)
+            best = np.maximum(np.max(gain[:, None] - rise[:, None] * prices, axis=0), 0.0)
+            size = client["honest_loss"]["mean"]
+            axes.plot(prices, 100 * best / size, color=colour, label=client["name"])
+            if window["low"] is not None:
+                axes.axvspan(window["low"], window["high"] or prices[-1], color=colour, alpha=0.08)
+        axes.set(
+            xscale="log",
+            title=schedule,
+            xlabel="multiple of the profile" if schedule == "profile" else "price C",
+            ylim=(0, None),
+        )
+        axes.set_ylim(0, min(axes.get_ylim()[1], 40))
+    panels[0].set_ylabel("gain of the best misreport, % of loss")
+    panels[0].legend(frameon=False, fontsize=7)
+    return figure
+
+
+def _payments(audit: dict[str, Any]) -> Figure:
+    """What honest clients pay over the rounds at the proposed price."""
+    figure, (axes,) = _panels(1)
+    proposed = audit["proposed"]
+    paid = np.array(audit["payments"]["schedules"][proposed["schedule"]]) * proposed["price"]
+    for k, colour in zip(range(paid.shape[1]), _COLOURS, strict=False):
+        axes.plot(audit["payments"]["rounds"], paid[:, k], color=colour, label=f"client {k}")
+    axes.axhline(0.0, color="0.6", lw=0.8)
+    axes.set(
+        title=f"honest payments, {proposed['schedule']} × {proposed['price']:.3g}, no allowances",
+        xlabel="round",
+        ylabel="paid so far",
+    )
+    axes.legend(frameon=False, fontsize=7)
+    return figure
+
+
+def _harm(audit: dict[str, Any]) -> Figure:
+    """What each client's most tempting misreport does to the others, without payments."""
+    clients = audit["clients"][:_MOST_CLIENTS]
+    figure, panels = _panels(len(clients))
+    for axes, client in zip(panels, clients, strict=True):
+        worst = max(client["deviations"], key=lambda d: d["reward_gain"]["mean"])
+        names = list(worst["harm"])
+        mean = np.array([worst["harm"][name]["mean"] for name in names])
+        error = np.array([worst["harm"][name]["high"] for name in names]) - mean
+        axes.barh(names, mean, xerr=error, color=_COLOURS[0], capsize=2)
+        axes.axvline(0.0, color="0.6", lw=0.8)
+        axes.set(title=f"{client['name']}:\n{worst['label']}", xlabel="rise of the others' loss")
+        axes.title.set_fontsize(8)
+    panels[0].set_ylabel("client")
+    return figure
+
+
+def _temptation(audit: dict[str, Any]) -> Figure:
+    """∂R/∂a per round of each block, and the price profile."""
+    figure, (left, right) = _panels(2)
+    profile = audit["profile"]
+    starts = np.array(profile["starts"])
+    lengths = np.diff(np.append(starts, profile["rounds"] + 1))
+    remaining = profile["rounds"] - starts + 1
+    for i in range(min(len(profile["prices"][0]), _MOST_CLIENTS)):
+        colour = _COLOURS[i]
+        rows = [block[i] for block in profile["temptation"]]
+        mean = np.array([row["mean"] for row in rows]) / lengths
+        half = (np.array([row["high"] for row in rows]) / lengths) - mean
+        left.errorbar(remaining, mean, half, color=colour, marker=".", capsize=2, lw=1)
+        prices = np.array([row[i] for row in profile["prices"]])
+        right.step(remaining, np.where(prices > 0, prices, np.nan), where="post", color=colour)
+        left.plot([], [], color=colour, label=f"client {i}")
+    for axes in (left, right):
+        axes.set(xscale="log", xlabel="rounds still to come")
+        axes.invert_xaxis()
+    left.axhline(0.0, color="0.6", lw=0.8)
+    left.set(title="where the temptation sits", ylabel="∂R/∂a per round")
+    left.legend(frameon=False, fontsize=7)
+    right.set(title="the price profile", ylabel="price C", yscale="log")
+    return figure
+
+
+def _panels(count: int) -> tuple[Figure, list[Axes]]:
+    figure = Figure(figsize=(max(3.4 * count, 5.2), 3.4), layout="constrained")
+    panels = list(figure.subplots(1, count, squeeze=False)[0])
+    for axes in panels:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+    return figure, panels

@@ -1,0 +1,34 @@
+"""Files that are whole or not there: written beside, synced, then renamed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+__all__ = ["write_bytes", "write_text", "write_with"]
+
+
+def write_with(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Let `write` fill a file; a crash or a full disk leaves what was there before."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with beside.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write bytes, whole or not at all."""
+    write_with(path, lambda file: file.write(content))
+
+
+def write_text(path: Path, content: str) -> None:
+    """Write text, whole or not at all."""
+    write_bytes(path, content.encode())

@@ -1,0 +1,98 @@
+"""The audit as one page to open: `report.html`, with everything it needs inside it.
+
+The page loads nothing. Tables that do not depend on the reader's choice are written here; what
+follows the price slider is computed in the browser from the same numbers, which the page carries as
+JSON. Its content security policy admits exactly the one script and the one style sheet of the
+template, by their hashes, so that no name or label in the audit can bring a script of its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+__all__ = ["write_report"]
+
+_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+def write_report(audit: dict[str, Any], path: Path) -> None:
+    """Write the audit as one self-contained HTML page, wholly or not at all.
+
+    Args:
+        audit: The audit as plain JSON values; `None` stands for a number that is not known, NaN and
+            infinities are refused.
+        path: The file to write. Its folder is made if missing; a page already there is replaced
+            only once the new one is complete.
+    """
+    page = _render(audit)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        draft.write_text(page, encoding="utf-8", newline="\n")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _render(audit: dict[str, Any]) -> str:
+    source = files("verax.audit").joinpath("report.html").read_text(encoding="utf-8")
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.policies["json.dumps_kwargs"] = {
+        "allow_nan": False,
+        "ensure_ascii": False,
+        "separators": (",", ":"),
+    }
+    environment.filters["number"] = _number
+    environment.filters["price"] = _price
+    environment.filters["window"] = _window
+    return environment.from_string(source).render(
+        audit=audit, style_hash=_hash(source, "style"), script_hash=_hash(source, "script")
+    )
+
+
+def _hash(source: str, element: str) -> str:
+    """What a content security policy calls the template's only bare <style> or <script>."""
+    found = re.search(rf"<{element}>(.*?)</{element}>", source, re.DOTALL)
+    assert found is not None
+    digest = hashlib.sha256(found[1].encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+def _number(value: float | None, sign: bool = False) -> str:
+    """Three figures, and powers of ten where they are shorter; the page's script does the same."""
+    if value is None:
+        return "–"
+    head = "−" if value < 0 else "+" if sign and value > 0 else ""
+    size = abs(value)
+    if size == 0:
+        return "0"
+    if not 1e-4 <= size < 1e5:
+        mantissa, exponent = f"{size:.2e}".split("e")
+        return f"{head}{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+    return head + (f"{size:.0f}" if size >= 100 else f"{size:#.3g}".rstrip("."))
+
+
+def _price(value: float | None) -> str:
+    """A number without the zeros that only say how exact it is: 1.00 becomes 1."""
+    text = re.sub(r"(\.\d*?)0+(?=$|·)", r"\1", _number(value))
+    return re.sub(r"^1·10", "10", re.sub(r"\.(?=$|·)", "", text))
+
+
+def _window(window: dict[str, Any] | None) -> str:
+    """A window in words: "0.8 … 1.3", "from 0.8 on" or "empty"."""
+    if window is None or (window["low"] is None and window["high"] is None):
+        return "empty"
+    low = window["low"] or 0.0
+    if window["high"] is None:
+        return f"from {_price(low)} on"
+    return f"{_price(low)} … {_price(window['high'])}"

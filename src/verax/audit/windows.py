@@ -1,0 +1,158 @@
+"""The window: the prices at which no deviation tried gains more than a tolerance.
+
+A deviation's gain at price C is ΔR − C·ΔP, linear in C. With tolerance ε it is deterred from
+C ≥ (ΔR − ε)/ΔP on if ΔP > 0; if ΔP < 0 (it is paid) only up to C ≤ (ΔR − ε)/ΔP; if ΔP = 0, or if
+it is paid and gains more than ε for nothing, by no price. The *valley* is the worst gain over C; it
+is convex and piecewise linear, and its bottom is found exactly by linear programming.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+__all__ = ["Window", "common_window", "find_window", "interval", "lowest", "valley"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Prices low … high, or none.
+
+    Attributes:
+        low: the least price that deters over-reporting; NaN if no price does.
+        high: the price from which under-reporting pays; `inf` if none was found.
+        low_interval: 95 %, from resampling the seeds.
+        high_interval: the same.
+        worst_gain: the gain of the best misreport at the best price.
+        best_price: that price.
+        reason: why the window is empty, naming the deviation; else "".
+    """
+
+    low: float
+    high: float
+    low_interval: tuple[float, float]
+    high_interval: tuple[float, float]
+    worst_gain: float
+    best_price: float
+    reason: str = ""
+
+    @property
+    def empty(self) -> bool:
+        """Whether no price satisfies all."""
+        return not self.low <= self.high
+
+    def __contains__(self, price: float) -> bool:
+        return self.low <= price <= self.high
+
+    def __str__(self) -> str:
+        if self.empty:
+            return "none"
+        return f"{self.low:.3g} … {'∞' if np.isinf(self.high) else f'{self.high:.3g}'}"
+
+
+def interval(values: Array) -> tuple[float, float, float]:
+    """Mean and 95 % t-interval over the last axis' replicas."""
+    n = values.shape[-1]
+    mean = float(values.mean())
+    if n < 2:
+        return mean, mean, mean
+    half = float(stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n))
+    return mean, mean - half, mean + half
+
+
+def valley(gains: Array, rises: Array, prices: Array) -> Array:
+    """The gain of the best misreport (or of honesty, 0) at each price; gains and rises are (D,)."""
+    return np.maximum(np.max(gains[:, None] - rises[:, None] * prices, axis=0, initial=0.0), 0.0)
+
+
+def lowest(gains: Array, rises: Array) -> tuple[float, float]:
+    """The bottom of the valley: (price, gain of the best misreport there)."""
+    ratios = np.abs(gains[rises != 0] / rises[rises != 0])
+    unit = float(np.median(ratios[ratios > 0])) if np.any(ratios > 0) else 1.0
+    size = float(np.max(np.abs(gains), initial=1e-300))
+    # min z with z ≥ (ΔR − CΔP)/size, z ≥ 0, C ≥ 0, in units in which both are near one
+    found = optimize.linprog(
+        [0.0, 1.0],
+        A_ub=np.stack([-rises * unit / size, -np.ones_like(gains)], axis=1),
+        b_ub=-gains / size,
+        method="highs",
+    )
+    if not found.success:
+        return 0.0, float(np.max(gains, initial=0.0))
+    price = float(found.x[0]) * unit
+    return price, float(valley(gains, rises, np.array([price]))[0])
+
+
+def find_window(
+    gains: Array,
+    rises: Array,
+    tolerance: float,
+    labels: Sequence[str],
+    rng: np.random.Generator,
+    resamples: int = 400,
+) -> Window:
+    """The window of one client.
+
+    Args:
+        gains: ΔR of each deviation and seed, (D, S).
+        rises: ΔP at C = 1, (D, S).
+        tolerance: ε.
+        labels: names of the deviations, for the reason.
+        rng: for the resampling.
+        resamples: how often the seeds are drawn anew.
+    """
+    gain, rise = gains.mean(axis=1), rises.mean(axis=1)
+    low, high = _ends(gain[None], rise[None], tolerance)
+    S = gains.shape[1]
+    drawn = rng.integers(0, S, size=(resamples, S))
+    lows, highs = _ends(gains[:, drawn].mean(axis=2).T, rises[:, drawn].mean(axis=2).T, tolerance)
+    price, worst = lowest(gain, rise)
+    reason = ""
+    if not low[0] <= high[0]:
+        reason = _why(gain, rise, tolerance, labels, price)
+    return Window(float(low[0]), float(high[0]), _range(lows), _range(highs), worst, price, reason)
+
+
+def common_window(windows: Sequence[Window]) -> tuple[float, float]:
+    """Where the clients' windows overlap: (low, high), low > high or NaN if nowhere."""
+    return float(np.max([w.low for w in windows])), float(np.min([w.high for w in windows]))
+
+
+def _ends(gains: Array, rises: Array, tolerance: float) -> tuple[Array, Array]:
+    """Both ends for many samples at once, (B, D) each; NaN where a deviation defies all prices."""
+    over = gains - tolerance
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = over / rises
+    low = np.max(np.where(rises > 0, ratio, 0.0), axis=1, initial=0.0)
+    high = np.min(np.where(rises < 0, ratio, np.inf), axis=1, initial=np.inf)
+    defied = np.any((rises <= 0) & (over > 0), axis=1)
+    return np.where(defied, np.nan, low), high
+
+
+def _range(values: Array) -> tuple[float, float]:
+    known = values[~np.isnan(values)]
+    if not known.size:
+        return np.nan, np.nan
+    low, high = np.quantile(known, [0.025, 0.975], method="nearest")
+    return float(low), float(high)
+
+
+def _why(gain: Array, rise: Array, tolerance: float, labels: Sequence[str], price: float) -> str:
+    free = (rise <= 0) & (gain > tolerance)
+    if np.any(free):
+        d = int(np.argmax(np.where(free, gain, -np.inf)))
+        return f"no price deters “{labels[d]}”: it gains {gain[d]:.4g} and does not pay more"
+    at = gain - price * rise
+    # Stable order: the two deviations that hold the valley's bottom up, one from either side.
+    dear, cheap = np.where(rise > 0, at, -np.inf), np.where(rise < 0, at, -np.inf)
+    up, down = int(np.argmax(dear)), int(np.argmax(cheap))
+    return (
+        f"what deters “{labels[up]}” makes “{labels[down]}” pay: at the best price, {price:.3g}, "
+        f"one of them still gains {max(at[up], at[down]):.4g} (tolerance {tolerance:.4g})"
+    )

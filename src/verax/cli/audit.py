@@ -1,0 +1,182 @@
+"""`verax audit`: the main job."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+__all__ = ["audit"]
+
+
+def _numbers(text: str | None) -> tuple[float, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(
+            f"{text!r} must be numbers separated by commas, such as 0,0.5,1,2"
+        ) from None
+
+
+def audit(
+    plan: Annotated[
+        Path | None, typer.Option(help="A plan.toml to start from; options below change it.")
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="The task: digits.")] = None,
+    clients: Annotated[int | None, typer.Option(help="N, the number of clients [3].")] = None,
+    model: Annotated[str | None, typer.Option(help="mlp or softmax [mlp].")] = None,
+    split: Annotated[
+        str | None, typer.Option(help="dirichlet, iid, by-size or by-label [dirichlet].")
+    ] = None,
+    alpha: Annotated[float | None, typer.Option(help="Of the Dirichlet split [1].")] = None,
+    protocol: Annotated[str | None, typer.Option(help="fedsgd or fedavg [fedsgd].")] = None,
+    step: Annotated[float | None, typer.Option(help="γ, the learning rate [0.06].")] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples per gradient [32].")] = None,
+    local_steps: Annotated[int | None, typer.Option(help="L of FedAvg [1].")] = None,
+    aggregator: Annotated[
+        str | None, typer.Option(help="mean, median, krum:1, trimmed-mean:0.2, … [mean].")
+    ] = None,
+    participation: Annotated[
+        float | None, typer.Option(help="Share of clients in a round [1].")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="T [1000].")] = None,
+    deviating: Annotated[
+        str | None, typer.Option(help="Which clients deviate, as in 0,2 [each in turn].")
+    ] = None,
+    scales: Annotated[
+        str | None, typer.Option(help="Constant scales a to try, with 1 [0, …, 5].")
+    ] = None,
+    noises: Annotated[str | None, typer.Option(help="Noise sizes b to try [0.5,2].")] = None,
+    robust: Annotated[
+        str | None, typer.Option(help="Aggregators to compare, as in median,krum:1 [none].")
+    ] = None,
+    reward: Annotated[str | None, typer.Option(help="own, logistic, rivalry [own].")] = None,
+    tolerance: Annotated[
+        float | None, typer.Option(help="ε as a share of the honest loss [0.01].")
+    ] = None,
+    setting_seeds: Annotated[
+        int | None, typer.Option(help="Replicas that set the price [6].")
+    ] = None,
+    judging_seeds: Annotated[int | None, typer.Option(help="Replicas that judge [6].")] = None,
+    first_seed: Annotated[int | None, typer.Option(help="Number of the first one [0].")] = None,
+    out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path("verax-audit"),
+    memory: Annotated[
+        str | None, typer.Option(help="What may be used, as in 2G [half of what is free].")
+    ] = None,
+    workers: Annotated[int | None, typer.Option(help="Threads [all cores].")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Remove an earlier audit in the folder first.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the audit as JSON.")] = False,
+    fail_if_gain: Annotated[
+        bool, typer.Option("--fail-if-gain", help="Exit 3 if no price deters all tried.")
+    ] = False,
+) -> None:
+    """Does anybody gain by misreporting, and which price stops it?
+
+    Simulates honest training and many misreports of each client, finds the prices at which none
+    gains, and writes a report to open. Stopped or killed, the same command goes on where it was.
+
+    Examples:
+        verax audit
+
+        verax audit --clients 5 --split by-label --rounds 300 --out five
+
+        verax audit --aggregator median --scales 0,0.5,1,2,5 --json
+    """
+    options = {
+        "task": task,
+        "clients": clients,
+        "model": model,
+        "split": split,
+        "alpha": alpha,
+        "protocol": protocol,
+        "step": step,
+        "batch": batch,
+        "local_steps": local_steps,
+        "aggregator": aggregator,
+        "participation": participation,
+        "rounds": rounds,
+        "deviating": None if deviating is None else tuple(map(int, _numbers(deviating) or ())),
+        "scales": _numbers(scales),
+        "noises": _numbers(noises),
+        "robust": None if robust is None else tuple(robust.split(",")),
+        "reward": reward,
+        "tolerance": tolerance,
+        "setting_seeds": setting_seeds,
+        "judging_seeds": judging_seeds,
+        "first_seed": first_seed,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    _run(plan, given, out, memory, workers, again, as_json, fail_if_gain)
+
+
+def _run(
+    path: Path | None,
+    given: dict[str, Any],
+    out: Path,
+    memory: str | None,
+    workers: int | None,
+    again: bool,
+    as_json: bool,
+    fail_if_gain: bool,
+) -> None:
+    # Imported here: JAX takes a second to load, and `verax --help` should not wait for it.
+    from verax.audit.api import audit as run_audit
+    from verax.audit.plan import Plan
+    from verax.audit.run import memory_of, total_rounds
+    from verax.tasks import digits
+
+    start = Plan() if path is None else _load(path)
+    plan = replace(start, **given)
+    if plan.task != "digits":
+        raise ValueError(f"task is {plan.task!r}, must be digits; others go through the Python API")
+    data = digits(plan.clients, plan.model, plan.split, plan.alpha, plan.partition_seed)  # pyright: ignore
+    if again and (out / "plan.toml").exists():
+        shutil.rmtree(out)
+    allowed = None if memory is None else memory_of(memory)
+    console = Console(stderr=True)
+    with Progress(
+        TextColumn("auditing"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} rounds"),
+        console=console,
+        transient=True,
+    ) as bar:
+        line = bar.add_task("auditing", total=total_rounds(plan))
+        result = run_audit(
+            data,
+            plan,
+            out=out,
+            memory=allowed,
+            workers=workers,
+            progress=lambda done: bar.advance(line, done),
+        )
+    if as_json:
+        typer.echo(json.dumps(result.summary, ensure_ascii=False))
+    else:
+        show = Console()
+        for sentence in result.summary["verdict"]:
+            show.print(f"• {sentence}", highlight=False, markup=False)
+        show.print(f"Report: {out / 'report.html'}   Terms: {out / 'terms.toml'}", soft_wrap=True)
+    if fail_if_gain and result.window is None:
+        raise typer.Exit(3)
+
+
+def _load(path: Path) -> Any:
+    from verax.audit.plan import Plan
+
+    try:
+        return Plan.from_toml(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from None

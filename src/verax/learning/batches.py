@@ -1,0 +1,45 @@
+"""Which samples a client uses in which round.
+
+Each client walks through its samples in random order, epoch by epoch; the order of an epoch depends
+only on (seed, client, epoch). So any round can be computed without those before it, and neither the
+batching of runs nor a resumed audit changes which samples are seen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["batch_indices", "participants"]
+
+
+def batch_indices(
+    sizes: NDArray[np.intp], seed: int, first: int, rounds: int, steps: int, batch: int
+) -> NDArray[np.int32]:
+    """Sample positions of `rounds` rounds from `first` (0-based) on, (rounds, N, steps, batch)."""
+    per_round = steps * batch
+    result = np.empty((len(sizes), rounds * per_round), dtype=np.int32)
+    begin, end = first * per_round, (first + rounds) * per_round
+    for client, size in enumerate(sizes):
+        epochs = range(begin // size, -(-end // size))
+        order = np.concatenate(
+            [np.random.default_rng([seed, client, epoch]).permutation(size) for epoch in epochs]
+        )
+        skip = begin - epochs.start * size
+        result[client] = order[skip : skip + end - begin]
+    shaped = result.reshape(len(sizes), rounds, steps, batch)
+    return np.ascontiguousarray(np.swapaxes(shaped, 0, 1))
+
+
+def participants(
+    clients: int, share: float, seed: int, first: int, rounds: int
+) -> NDArray[np.bool_]:
+    """Who takes part, (rounds, N): each round a fresh draw of share · N clients, at least one."""
+    if share >= 1:
+        return np.ones((rounds, clients), dtype=np.bool_)
+    count = max(1, round(share * clients))
+    present = np.zeros((rounds, clients), dtype=np.bool_)
+    for t in range(rounds):
+        rng = np.random.default_rng([seed, first + t])
+        present[t, rng.choice(clients, size=count, replace=False)] = True
+    return present

@@ -1,0 +1,193 @@
+"""One round of a protocol, as a pure function.
+
+FedSGD: every client sends the gradient of one batch, g_i = ∇F_i(θ_t; batch), and the server steps
+θ_{t+1} = θ_t − γ · aggregate(m). FedAvg: every client takes L local steps of size γ, each on a
+fresh batch, and sends θ_t − θ_local; the server steps by the aggregate itself. With L = 1 FedAvg's
+message is γ times FedSGD's and both give the same model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from verax.learning.aggregators import Aggregator, Mean, Weighing
+from verax.learning.reporting import Round, client_norms, messages, scales
+from verax.learning.task import Batch
+
+__all__ = ["GRAM_LIMIT", "Protocol", "Record", "federated_round", "gram_matrix"]
+
+Array = jax.Array
+
+#: Up to this many clients the whole Gram matrix of a round is recorded.
+GRAM_LIMIT = 64
+
+# Below this, inner products pair by pair are faster than a matrix product with a tiny result.
+_PAIRWISE = 8
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """How the federation trains.
+
+    Attributes:
+        kind: "fedsgd" or "fedavg".
+        step: γ.
+        batch: samples per gradient.
+        local_steps: L of FedAvg.
+        aggregator: what the server makes of the messages.
+        participation: the share of clients that take part in a round.
+    """
+
+    kind: Literal["fedsgd", "fedavg"] = "fedsgd"
+    step: float = 0.06
+    batch: int = 32
+    local_steps: int = 1
+    aggregator: Aggregator = field(default_factory=Mean)
+    participation: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("fedsgd", "fedavg"):
+            raise ValueError(f"protocol is {self.kind!r}, must be fedsgd or fedavg")
+        if not 0 < self.step < float("inf"):
+            raise ValueError(f"step is {self.step:g}, must be a finite number > 0")
+        if self.batch < 1:
+            raise ValueError(f"batch is {self.batch}, must be ≥ 1")
+        if self.local_steps < 1 or (self.kind == "fedsgd" and self.local_steps != 1):
+            raise ValueError(
+                f"local steps are {self.local_steps}, must be ≥ 1, and 1 for FedSGD: use fedavg"
+            )
+        if not 0 < self.participation <= 1:
+            raise ValueError(f"participation is {self.participation:g}, must be in (0, 1]")
+
+    def __str__(self) -> str:
+        name = "FedSGD" if self.kind == "fedsgd" else f"FedAvg with {self.local_steps} local steps"
+        text = f"{name}, step {self.step:g}, batch {self.batch}"
+        if not isinstance(self.aggregator, Mean):
+            text += f", {self.aggregator}"
+        if self.participation < 1:
+            text += f", {self.participation:.0%} of the clients a round"
+        return text
+
+
+class Record(NamedTuple):
+    """What a round leaves behind.
+
+    `gram` is the (N, N) Gram matrix of the messages, or beyond `GRAM_LIMIT` clients an (N, 2) array
+    of ‖m_i‖² and ‖m_i − mean of the others‖². Rows of absent clients are zero.
+    """
+
+    gram: Any
+    misreport: Any  # ‖m_i − g_i‖², (N,)
+    loss: Any  # training loss on the round's batch, (N,)
+
+
+def federated_round(
+    loss: Callable[[Any, Batch], Array],
+    protocol: Protocol,
+    params: Any,
+    batches: Batch,
+    present: Array,
+    levels: Round,
+    history: Array,
+    key: Array | None,
+) -> tuple[Any, Array, Record]:
+    """One round: what the clients compute, what they send, what the server makes of it.
+
+    Args:
+        loss: the task's loss.
+        protocol: how to train.
+        params: θ_t.
+        batches: each client's samples, arrays of shape (N, L, batch, …).
+        present: who takes part, (N,).
+        levels: what each client does in this round.
+        history: each client's (sum of ‖g‖, count), (N, 2).
+        key: of (seed, round), or None where all messages are plain multiples of the updates.
+
+    Returns:
+        θ_{t+1}, the histories, and the record.
+    """
+    losses, updates = jax.vmap(lambda batch: _client_update(loss, protocol, params, batch))(batches)
+    server_step = protocol.step if protocol.kind == "fedsgd" else 1.0
+    clients = losses.shape[0]
+    aggregator = protocol.aggregator
+    if key is None and isinstance(aggregator, Weighing) and clients <= GRAM_LIMIT:
+        # Messages are multiples of the updates: nothing of their size needs to be written again.
+        true = gram_matrix(updates)
+        a = levels.a
+        sent = a[:, None] * true * a[None]
+        misreport = (a - 1) ** 2 * jnp.diagonal(true)
+        weights = aggregator.weights(sent, present) * a * server_step
+        params = jax.tree.map(lambda p, u: p - _weighed(weights, u), params, updates)
+    else:
+        norms = client_norms(updates)
+        if key is None:
+            a, m = levels.a, jax.tree.map(lambda u: _spread(levels.a, u) * u, updates)
+        else:
+            a, history = scales(levels, norms, history)
+            m = messages(updates, norms, a, levels, key)
+        misreport = client_norms(jax.tree.map(jnp.subtract, m, updates))
+        sent = gram_matrix(m)
+        if isinstance(aggregator, Weighing):
+            weights = aggregator.weights(sent, present)
+            aggregate = jax.tree.map(lambda u: _weighed(weights, u), m)
+        else:
+            aggregate = jax.tree.map(lambda u: aggregator.combine(u, present), m)
+        params = jax.tree.map(lambda p, u: p - server_step * u, params, aggregate)
+    sent = jnp.where(present[:, None] & present[None], sent, 0.0)
+    if clients > GRAM_LIMIT:
+        sent = _norms_and_distances(sent, present)
+    return params, history, Record(sent, jnp.where(present, misreport, 0.0), losses)
+
+
+def gram_matrix(tree: Any) -> Array:
+    """⟨m_i, m_j⟩ over all leaves of a tree with a leading client axis."""
+    leaves = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(tree)]
+    n = leaves[0].shape[0]
+    if n > _PAIRWISE:
+        return sum((leaf @ leaf.T for leaf in leaves), start=jnp.zeros(()))
+    pair = {
+        (i, j): sum((jnp.vdot(leaf[i], leaf[j]) for leaf in leaves), start=jnp.zeros(()))
+        for i in range(n)
+        for j in range(i, n)
+    }
+    return jnp.stack([jnp.stack([pair[min(i, j), max(i, j)] for j in range(n)]) for i in range(n)])
+
+
+def _client_update(
+    loss: Callable[[Any, Batch], Array], protocol: Protocol, params: Any, batches: Batch
+) -> tuple[Array, Any]:
+    """A client's first training loss and its true update."""
+    slope = jax.value_and_grad(loss)
+    if protocol.kind == "fedsgd":
+        return slope(params, tuple(array[0] for array in batches))
+
+    def local(p: Any, batch: Batch) -> tuple[Any, Array]:
+        value, gradient = slope(p, batch)
+        return jax.tree.map(lambda q, g: q - protocol.step * g, p, gradient), value
+
+    after, values = jax.lax.scan(local, params, batches)
+    return values[0], jax.tree.map(jnp.subtract, params, after)
+
+
+def _weighed(weights: Array, updates: Array) -> Array:
+    n = updates.shape[0]
+    if n > _PAIRWISE:
+        return jnp.tensordot(weights, updates, 1)
+    return sum((weights[i] * updates[i] for i in range(n)), start=jnp.zeros((), updates.dtype))
+
+
+def _spread(values: Array, leaf: Array) -> Array:
+    return values.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def _norms_and_distances(gram: Array, present: Array) -> Array:
+    n = jnp.maximum(jnp.sum(present), 2)
+    norms = jnp.diagonal(gram)
+    far = norms - 2 * jnp.sum(gram, axis=1) / n + jnp.sum(gram) / n**2
+    far = jnp.where(present, jnp.maximum(far, 0.0), 0.0) * (n / (n - 1)) ** 2
+    return jnp.stack([norms, far], axis=1)

@@ -1,0 +1,147 @@
+"""Marginal incentives: differentiating through the training run.
+
+At honesty, forward-mode differentiation gives R_{ik} = ∂R_i/∂a_{i,k} and J^{ij}_{ks} =
+∂n_{j,s}/∂a_{i,k}, a_{i,k} scaling client i's messages in block k of the rounds: one tangent per
+client and block, batched, carried along with the run. Before block k begins its tangents are zero,
+so the run is differentiated in stages that carry only the tangents begun so far; blocks are refined
+toward the end, and most of the run has few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from verax.game.reward import Reward
+from verax.learning.protocol import federated_round
+from verax.learning.reporting import Round
+from verax.learning.simulator import Seeds, Simulator
+from verax.mechanism import Blocks, Sensitivities
+
+__all__ = ["Differentiator", "stages"]
+
+Array = jax.Array
+
+
+def stages(blocks: Blocks, most: int = 2) -> list[tuple[int, int, int]]:
+    """(first round, end, blocks begun by then): the run cut where blocks begin, in few pieces.
+
+    Every stage is compiled once, so there are at most `most`: the first blocks, being the longest,
+    each have one, and the last holds all the rest.
+    """
+    cuts = [start - 1 for start in blocks.starts[:most]] + [blocks.rounds]
+    begun = [*range(1, len(cuts) - 1), len(blocks)]
+    return [
+        (first, end, count)
+        for first, end, count in zip(cuts[:-1], cuts[1:], begun, strict=True)
+        if end > first
+    ]
+
+
+class Differentiator:
+    """R and J of a simulator's runs, compiled once for all seeds.
+
+    Args:
+        simulator: task, protocol and rounds.
+        blocks: over which a is constant.
+        reward: what the final losses are worth.
+    """
+
+    def __init__(self, simulator: Simulator, blocks: Blocks, reward: Reward) -> None:
+        if blocks.rounds != simulator.rounds:
+            raise ValueError(f"blocks cover {blocks.rounds} rounds, the run has {simulator.rounds}")
+        self.simulator, self.blocks = simulator, blocks
+        self._advance = jax.jit(lambda *args: _advance(simulator, *args))
+        self._slopes = jax.jit(lambda p, d: _reward_slopes(simulator, reward, p, d))
+
+    def __call__(
+        self, seeds: Seeds, after_segment: Callable[[int], None] | None = None
+    ) -> Sensitivities:
+        """R and J of one replica; `after_segment` is called with the rounds just done."""
+        simulator, blocks = self.simulator, self.blocks
+        N, K = simulator.task.clients, len(blocks)
+        params = jax.tree.map(lambda leaf: leaf[0], simulator.start(seeds).params)
+        tangents: Any = None
+        norms = np.zeros((N, N, K, K))  # [i, j, k, s]
+        of_round = blocks.of_round
+        for first, end, begun in stages(blocks):
+            tangents = _begin(params, tangents, N, begun)
+            for t in range(first, end, simulator.segment):
+                length = min(simulator.segment, end - t)
+                index, present, _ = simulator.inputs(seeds, t, length)
+                block = of_round[t : t + length]
+                params, tangents, moved = self._advance(params, tangents, (index, present, block))
+                moved = np.asarray(moved, dtype=np.float64).reshape(length, N, begun, N)
+                for s in np.unique(block):
+                    total = moved[block == s].sum(axis=0)  # (i, k, j)
+                    norms[:, :, :begun, s] += np.swapaxes(total, 1, 2)
+                if after_segment is not None:
+                    after_segment(length)
+        slopes = np.asarray(self._slopes(params, tangents), dtype=np.float64).reshape(N, K, N)
+        return Sensitivities(slopes[np.arange(N), :, np.arange(N)], norms)
+
+
+def _begin(params: Any, tangents: Any, clients: int, begun: int) -> Any:
+    """Tangents of shape (N · begun, …), ordered by client and block; new ones are zero."""
+
+    def grow(leaf: Array, old: Array | None) -> Array:
+        new = jnp.zeros((clients, begun, *leaf.shape), leaf.dtype)
+        if old is not None:
+            before = old.reshape(clients, -1, *leaf.shape)
+            new = new.at[:, : before.shape[1]].set(before)
+        return new.reshape(clients * begun, *leaf.shape)
+
+    if tangents is None:
+        return jax.tree.map(lambda leaf: grow(leaf, None), params)
+    return jax.tree.map(grow, params, tangents)
+
+
+def _advance(simulator: Simulator, params: Any, tangents: Any, inputs: Any) -> Any:
+    N = simulator.task.clients
+    lanes = jax.tree.leaves(tangents)[0].shape[0]
+    client, own = np.divmod(np.arange(lanes), lanes // N)
+    pushes = jnp.asarray(client[:, None] == np.arange(N), dtype=jnp.result_type(float))
+
+    def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], Array]:
+        p, d = carry
+        index, present, block = now
+        batches = simulator.gather(index)
+
+        def one(theta: Any, a: Array) -> tuple[Any, Array]:
+            zero = jnp.zeros_like(a)
+            levels = Round(a, zero, zero, zero, zero, zero)
+            theta, _, record = federated_round(
+                simulator.task.loss,
+                simulator.protocol,
+                theta,
+                batches,
+                present,
+                levels,
+                jnp.zeros((N, 2), a.dtype),
+                None,
+            )
+            gram = record.gram
+            return theta, jnp.diagonal(gram) if gram.shape[0] == gram.shape[1] else gram[:, 0]
+
+        honest = jnp.ones(N, pushes.dtype)
+        here = pushes * (jnp.asarray(own) == block)[:, None]
+        (after, _), (moved, norms) = jax.vmap(
+            lambda dp, da: jax.jvp(one, (p, honest), (dp, da)), out_axes=(None, 0)
+        )(d, here)
+        return (after, moved), norms
+
+    (params, tangents), norms = jax.lax.scan(step, (params, tangents), inputs)
+    return params, tangents, norms
+
+
+def _reward_slopes(simulator: Simulator, reward: Reward, params: Any, tangents: Any) -> Array:
+    """dR_j along every tangent, (N · K, N)."""
+
+    def worth(p: Any) -> Array:
+        return reward(simulator.test_losses(p))
+
+    return jax.vmap(lambda d: jax.jvp(worth, (params,), (d,))[1])(tangents)

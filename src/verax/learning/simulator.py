@@ -1,0 +1,286 @@
+"""The compiled simulator: R runs of one seed at a time, in segments of rounds.
+
+A segment of rounds is one compiled `scan`; the runs in it differ in what clients report, share
+initial model, batches and noise (common random numbers), and are one `vmap`. Between segments the
+state can be looked at, saved and restored bit by bit. Splitting the runs otherwise changes results
+only by float32 rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from verax.game.reporting import Levels
+from verax.learning.batches import batch_indices, participants
+from verax.learning.protocol import Protocol, Record, federated_round
+from verax.learning.reporting import Round, behaviour
+from verax.learning.task import Batch, Task
+
+__all__ = ["Evaluation", "Outcome", "Seeds", "Simulator", "State", "honest"]
+
+Array = jax.Array
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """What is random in a run, each with a seed of its own; nothing is seeded globally."""
+
+    init: int
+    batches: int
+    noise: int
+
+    @classmethod
+    def of(cls, number: int) -> Seeds:
+        """The seeds of replica `number`."""
+        return cls(init=3 * number, batches=3 * number + 1, noise=3 * number + 2)
+
+
+class State(NamedTuple):
+    """R runs between two rounds."""
+
+    params: Any  # leading axis R
+    history: Any  # (R, N, 2)
+    round: int  # rounds already done
+
+
+class Evaluation(NamedTuple):
+    """Every client's test loss and accuracy (NaN if the task has none), (R, N) each."""
+
+    round: int
+    loss: NDArray[np.float64]
+    accuracy: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What R runs recorded from round `first` (0-based) on.
+
+    Attributes:
+        first: rounds that were done before.
+        gram: (R, T', N, N), or (R, T', N, 2) beyond `GRAM_LIMIT` clients.
+        misreport: ‖m_i − g_i‖², (R, T', N).
+        loss: training losses, (R, T', N).
+        present: who took part, (T', N).
+        evaluations: in order; the last is after the last round.
+        state: after the last round.
+    """
+
+    first: int
+    gram: NDArray[np.float32]
+    misreport: NDArray[np.float32]
+    loss: NDArray[np.float32]
+    present: NDArray[np.bool_]
+    evaluations: list[Evaluation]
+    state: State
+
+    @property
+    def norms(self) -> NDArray[np.float64]:
+        """‖m_i‖², (R, T', N)."""
+        if self.gram.shape[-1] == self.gram.shape[-2]:
+            return np.diagonal(self.gram, axis1=-2, axis2=-1).astype(np.float64)
+        return self.gram[..., 0].astype(np.float64)
+
+    @property
+    def diverged(self) -> NDArray[np.intp]:
+        """The first round (from 1) whose numbers are not finite, per run; 0 where all are."""
+        fine = np.all(np.isfinite(self.gram), axis=(2, 3)) & np.all(np.isfinite(self.loss), axis=2)
+        ended = np.all(np.isfinite(self.evaluations[-1].loss), axis=1)
+        rounds = fine.shape[1]
+        where = np.where(np.all(fine, axis=1), 0, self.first + np.argmin(fine, axis=1) + 1)
+        return np.where((where == 0) & ~ended, self.first + rounds, where)
+
+
+def honest(rounds: int) -> Levels:
+    """The levels of an honest client."""
+    return Levels(np.ones(rounds), np.zeros(rounds))
+
+
+class Simulator:
+    """Runs a task under a protocol.
+
+    Args:
+        task: data, model, loss.
+        protocol: how the federation trains.
+        rounds: T.
+        segment: rounds per compiled segment.
+    """
+
+    def __init__(self, task: Task, protocol: Protocol, rounds: int, segment: int = 50) -> None:
+        if rounds < 1:
+            raise ValueError(f"rounds is {rounds}, must be ≥ 1")
+        self.task, self.protocol, self.rounds = task, protocol, rounds
+        self.segment = min(segment, rounds)
+        train, test = task.padded("train"), task.padded("test")
+        self.sizes = train.sizes
+        self._train = tuple(jnp.asarray(array) for array in train.arrays)
+        self._test = tuple(jnp.asarray(array) for array in test.arrays)
+        self._valid = jnp.asarray(np.arange(test.sizes.max()) < test.sizes[:, None])
+        self._advance = jax.jit(self._scan, static_argnames="plain")
+        self._evaluate = jax.jit(jax.vmap(self._test_losses))
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has."""
+        shapes = jax.eval_shape(self.task.init, jax.random.key(0))
+        return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+
+    def start(self, seeds: Seeds) -> State:
+        """One run before its first round."""
+        params = self.task.init(jax.random.key(seeds.init))
+        alone = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], params)
+        return State(alone, jnp.zeros((1, self.task.clients, 2), _dtype(params)), 0)
+
+    def run(
+        self,
+        seeds: Seeds,
+        runs: Sequence[Sequence[Levels]],
+        state: State | None = None,
+        *,
+        until: int | None = None,
+        evaluate_every: int = 0,
+        after_segment: Callable[[State, list[Record], int], None] | None = None,
+        done: Sequence[Record] = (),
+    ) -> Outcome:
+        """Run R reportings of all N clients from a state to the last round (or `until`).
+
+        Args:
+            seeds: of this replica.
+            runs: R × N levels, each laid out over all T rounds.
+            state: where to begin, of one run (shared by all) or of R; default: the start.
+            until: rounds after which to stop.
+            evaluate_every: also evaluate after every so many rounds.
+            after_segment: called with the state, the records so far and the rounds just done.
+            done: records of earlier segments of the same runs, when resuming in mid-run.
+        """
+        state = self.start(seeds) if state is None else state
+        state = self._for_runs(state, len(runs))
+        levels = behaviour(runs, dtype=_dtype(state.params))
+        records = list(done)
+        first = state.round - sum(record.loss.shape[1] for record in records)
+        present = [participants_of(self, seeds, first, state.round - first)]
+        until = until or self.rounds
+        evaluations: list[Evaluation] = []
+        while state.round < until:
+            length = min(self.segment, until - state.round)
+            if evaluate_every:
+                length = min(length, evaluate_every - state.round % evaluate_every)
+            state, record, here = self._segment(seeds, state, levels, length)
+            records.append(record)
+            present.append(here)
+            if evaluate_every and state.round % evaluate_every == 0 and state.round < until:
+                evaluations.append(self.evaluate(state))
+            if after_segment is not None:
+                after_segment(state, records, length)
+        evaluations.append(self.evaluate(state))
+        joined = Record(*(np.concatenate(parts, axis=1) for parts in zip(*records, strict=True)))
+        return Outcome(
+            first,
+            joined.gram,
+            joined.misreport,
+            joined.loss,
+            np.concatenate(present),
+            evaluations,
+            state,
+        )
+
+    def evaluate(self, state: State) -> Evaluation:
+        """Every client's test loss and accuracy."""
+        loss, accuracy = self._evaluate(state.params)
+        return Evaluation(state.round, np.asarray(loss, float), np.asarray(accuracy, float))
+
+    def test_losses(self, params: Any) -> Array:
+        """F_i(θ) on each client's test data, (N,), differentiable."""
+        return self._test_losses(params)[0]
+
+    def inputs(self, seeds: Seeds, first: int, length: int) -> tuple[Any, Any, Any]:
+        """Sample positions, participants and numbers of `length` rounds from `first` (0-based)."""
+        protocol = self.protocol
+        index = batch_indices(
+            self.sizes, seeds.batches, first, length, protocol.local_steps, protocol.batch
+        )
+        present = participants_of(self, seeds, first, length)
+        return index, present, np.arange(first, first + length)
+
+    def gather(self, index: Array) -> Batch:
+        """The samples of one round, arrays of shape (N, L, batch, …)."""
+        return tuple(jax.vmap(lambda rows, i: rows[i])(array, index) for array in self._train)
+
+    def _segment(
+        self, seeds: Seeds, state: State, levels: Any, length: int
+    ) -> tuple[State, Record, NDArray[np.bool_]]:
+        t = state.round
+        index, present, numbers = self.inputs(seeds, t, length)
+        a, b = (np.swapaxes(part[:, t : t + length], 0, 1) for part in levels[:2])
+        params, history, record = self._advance(
+            state.params,
+            state.history,
+            (index, present, numbers, a, b),
+            levels[2:],
+            jax.random.key(seeds.noise),
+            plain=levels.plain,
+        )
+        host = Record(*(np.swapaxes(np.asarray(part), 0, 1) for part in record))
+        return State(params, history, t + length), host, present
+
+    def _scan(
+        self, params: Any, history: Any, inputs: Any, fixed: Any, key: Array, *, plain: bool
+    ) -> tuple[Any, Any, Record]:
+        def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], Record]:
+            index, present, number, a, b = now
+            batches = self.gather(index)
+            here = None if plain else jax.random.fold_in(key, number)
+
+            def one(p: Any, past: Any, *levels: Any) -> tuple[Any, Any, Record]:
+                return federated_round(
+                    self.task.loss, self.protocol, p, batches, present, Round(*levels), past, here
+                )
+
+            p, past, record = jax.vmap(one)(*carry, a, b, *fixed)
+            return (p, past), record
+
+        (params, history), records = jax.lax.scan(step, (params, history), inputs)
+        return params, history, records
+
+    def _test_losses(self, params: Any) -> tuple[Array, Array]:
+        """Means over each client's own samples, sample by sample: padding must not count."""
+
+        def mean(values: Callable[[Any, Batch], Array]) -> Array:
+            def client(arrays: Batch, valid: Array) -> Array:
+                each = jax.vmap(lambda *row: values(params, tuple(part[None] for part in row)))
+                return jnp.sum(jnp.where(valid, each(*arrays), 0.0)) / jnp.sum(valid)
+
+            return jax.vmap(client)(self._test, self._valid)
+
+        loss = mean(self.task.loss)
+        accuracy = self.task.accuracy
+        return loss, jnp.full_like(loss, jnp.nan) if accuracy is None else mean(accuracy)
+
+    def _for_runs(self, state: State, runs: int) -> State:
+        have = jax.tree.leaves(state.params)[0].shape[0]
+        if have == runs:
+            return state
+        if have != 1:
+            raise ValueError(f"a state of {have} runs cannot begin {runs} runs")
+        params, history = jax.tree.map(
+            lambda leaf: jnp.repeat(leaf, runs, axis=0), (state.params, state.history)
+        )
+        return State(params, history, state.round)
+
+
+def participants_of(
+    simulator: Simulator, seeds: Seeds, first: int, rounds: int
+) -> NDArray[np.bool_]:
+    """Who takes part in which round of a replica."""
+    share = simulator.protocol.participation
+    return participants(simulator.task.clients, share, seeds.batches, first, rounds)
+
+
+def _dtype(params: Any) -> Any:
+    return np.result_type(*(leaf.dtype for leaf in jax.tree.leaves(params)))
