@@ -69,6 +69,7 @@ def audit(
     out: str | Path | None = None,
     memory: int | None = None,
     workers: int | None = None,
+    processes: bool = False,
     progress: Callable[[int], None] | None = None,
     **changes: Any,
 ) -> Audit:
@@ -80,12 +81,18 @@ def audit(
         out: folder for record, report, figures and terms; an audit of the same plan that was begun
             there is continued. Default: nothing is kept.
         memory: bytes that may be used (default: half of what is free).
-        workers: threads (default: all cores).
+        workers: how many jobs at a time (default: as many as cores).
+        processes: workers are processes; for tasks that the plan itself describes.
         progress: called with the number of run-rounds just done.
         changes: fields of the plan to set.
     """
     plan = replace(plan or Plan(), task=task.name, clients=task.clients, **changes)
-    options: dict[str, Any] = {"memory": memory, "workers": workers, "progress": progress}
+    options: dict[str, Any] = {
+        "memory": memory,
+        "workers": workers,
+        "processes": processes,
+        "progress": progress,
+    }
     if out is None:
         with tempfile.TemporaryDirectory(prefix="verax-") as folder:
             run(plan, task, Path(folder) / "audit", **options)

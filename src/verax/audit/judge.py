@@ -202,7 +202,7 @@ class Judgement:
 def judge(plan: Plan, task: Task, folder: Path) -> Judgement:
     """Judge a finished audit from its record alone."""
     evidence = Evidence(plan, load(folder))
-    known = load_sensitivities(plan, folder)
+    known = load_sensitivities(folder)
     mean = Sensitivities(
         np.mean([s.reward for s in known], axis=0), np.mean([s.norms for s in known], axis=0)
     )

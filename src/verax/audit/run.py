@@ -1,4 +1,4 @@
-"""Running a plan: batch by batch, on all cores, resumable after a kill at any moment.
+"""Running a plan: on all cores, resumable after a kill at any moment.
 
 A finished batch is two small tables on disk; an unfinished one leaves the state after its last
 saved segment. Whoever starts the same plan in the same folder continues there, with the same
@@ -11,38 +11,27 @@ import hashlib
 import json
 import os
 import platform
-import queue
 import shutil
+import subprocess
+import sys
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from verax.audit.files import write_text, write_with
-from verax.audit.plan import Plan, aggregator_of
-from verax.audit.record import batch_tables, read_table, write_table
-from verax.audit.work import Batch, all_runs, batches, branches, levels_of
-from verax.learning import Differentiator, Seeds, Simulator, State, Task
-from verax.learning.protocol import Record
-from verax.mechanism import Sensitivities, refined_blocks
+from verax.audit.plan import Plan
+from verax.audit.record import read_table, write_table
+from verax.audit.work import all_runs
+from verax.audit.worker import Progress, StoppedError, Worker
+from verax.learning import Task
+from verax.mechanism import Sensitivities
+from verax.tasks import digits
 
-__all__ = ["free_memory", "load_sensitivities", "run", "total_rounds"]
-
-#: Seconds between two saved states of a running batch.
-_SAVE_EVERY = 2.0
-
-Progress = Callable[[int], None]
-
-
-class StoppedError(Exception):
-    """The audit was asked to stop; finished work is kept."""
+__all__ = ["free_memory", "load_sensitivities", "memory_of", "run", "task_of", "total_rounds"]
 
 
 def run(
@@ -52,6 +41,7 @@ def run(
     *,
     memory: int | None = None,
     workers: int | None = None,
+    processes: bool = False,
     progress: Progress | None = None,
 ) -> None:
     """Compute what the folder does not hold yet.
@@ -61,44 +51,45 @@ def run(
         task: on what.
         folder: of the record; created, or continued if it belongs to the same plan and data.
         memory: bytes that batches may use together (default: half of what is free).
-        workers: threads (default: all cores).
+        workers: how many jobs at a time (default: as many as cores).
+        processes: workers are processes rather than threads; faster on a CPU, and possible where
+            the plan itself says what the task is.
         progress: called with the number of run-rounds just done.
     """
-    if (folder / "runs.parquet").exists() and _same_plan(plan, task, folder):
+    if _same_plan(plan, task, folder) and (folder / "runs.parquet").exists():
         return
+    _claim_folder(plan, task, folder)
     workers = workers or os.cpu_count() or 1
-    _claim(plan, task, folder)
-    simulator = Simulator(task, plan.make_protocol(), plan.rounds)
-    layout = _layout(plan, simulator, folder, (memory or free_memory() // 2) // workers)
-    robust = {
-        name: Simulator(
-            task, replace(plan.make_protocol(), aggregator=aggregator_of(name)), plan.rounds
-        )
-        for name in plan.robust
-    }
-    worker = _Worker(plan, folder, {"": simulator, **robust}, progress or (lambda rounds: None))
-    blocks = refined_blocks(plan.rounds, plan.per_halving)
-    differentiate = Differentiator(simulator, blocks, plan.make_reward())
-    honest = [batch for batch in layout if batch.first.role == "honest"]
-    others = [batch for batch in layout if batch.first.role != "honest"]
-    worker.all([lambda b=batch: worker.batch(b) for batch in honest], workers)
-    jobs: list[Callable[[], None]] = [
-        lambda s=seed: worker.sensitivity(differentiate, s) for seed in plan.seeds_to_set
-    ]
-    # Widest first: the two kinds of job compile at the same time, and no long one is left over.
-    jobs += [lambda b=batch: worker.batch(b) for batch in others]
-    worker.all(_interleaved(jobs, plan.setting_seeds), workers)
-    _join(plan, folder, layout)
+    settings = folder / "work" / "settings.json"
+    if not settings.exists():
+        # Written down so that a resumed audit cuts its batches in the same way.
+        share = (memory or free_memory() // 2) // workers
+        write_text(settings, json.dumps({"memory": share}))
+    claims = folder / "work" / "claims"
+    shutil.rmtree(claims, ignore_errors=True)  # of workers that are gone
+    claims.mkdir()
+    tick = progress or (lambda rounds: None)
+    if processes:
+        _in_processes(folder, workers, tick)
+    else:
+        _in_threads(plan, task, folder, workers, tick)
+    _join(Worker(plan, task, folder, tick, threading.Event()))
 
 
-def total_rounds(plan: Plan, simulator_segment: int = 50) -> int:
+def task_of(plan: Plan) -> Task:
+    """The task that a plan describes."""
+    if plan.task != "digits":
+        raise ValueError(f"task is {plan.task!r}, must be digits; others go through the Python API")
+    return digits(plan.clients, plan.model, plan.split, plan.alpha, plan.partition_seed)  # pyright: ignore
+
+
+def total_rounds(plan: Plan, segment: int = 50) -> int:
     """Run-rounds that the whole plan takes: the length of its progress bar."""
-    segment = min(simulator_segment, plan.rounds)
-    runs = sum(plan.rounds - run.branch for run in all_runs(plan, segment))
+    runs = sum(plan.rounds - run.branch for run in all_runs(plan, min(segment, plan.rounds)))
     return runs + plan.rounds * plan.setting_seeds
 
 
-def load_sensitivities(plan: Plan, folder: Path) -> list[Sensitivities]:
+def load_sensitivities(folder: Path) -> list[Sensitivities]:
     """R and J of every replica that sets the price."""
     path = folder / "sensitivities.npz"
     try:
@@ -121,139 +112,93 @@ def free_memory() -> int:
         return 4 * 2**30
 
 
-class _Worker:
-    """Does batches and derivatives, and saves them."""
+def memory_of(text: str) -> int:
+    """Bytes from a text such as 2G or 500M."""
+    units = {"K": 2**10, "M": 2**20, "G": 2**30}
+    digits_, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
+    try:
+        value = float(digits_) * units.get(unit, 1)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise ValueError(f"memory is {text!r}, must be a number of bytes > 0 such as 2G or 500M")
+    return int(value)
 
-    def __init__(
-        self, plan: Plan, folder: Path, simulators: dict[str, Simulator], progress: Progress
-    ) -> None:
-        self.plan, self.folder, self.simulators = plan, folder, simulators
-        self.stop = threading.Event()
-        self._lock = threading.Lock()
-        self._progress = progress
 
-    def all(self, jobs: list[Callable[[], None]], workers: int) -> None:
-        """Do all jobs on a few threads; the first failure, or Ctrl-C, stops the rest."""
-        waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        for job in jobs:
-            waiting.put(job)
+def _in_threads(plan: Plan, task: Task, folder: Path, workers: int, progress: Progress) -> None:
+    stop, lock = threading.Event(), threading.Lock()
 
-        def work() -> None:
-            while not self.stop.is_set():
-                try:
-                    job = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                job()
+    def tick(rounds: int) -> None:
+        with lock:
+            progress(rounds)
 
-        with ThreadPoolExecutor(min(workers, max(len(jobs), 1))) as pool:
-            threads = [pool.submit(work) for _ in range(workers)]
-            try:
-                done, _ = wait(threads, return_when=FIRST_EXCEPTION)
-            except KeyboardInterrupt:
-                self.stop.set()
-                raise
+    worker = Worker(plan, task, folder, tick, stop)
+    with ThreadPoolExecutor(workers) as pool:
+        threads = [pool.submit(worker.work, k) for k in range(workers)]
+        try:
+            done, _ = wait(threads, return_when=FIRST_EXCEPTION)
             if any(thread.exception() for thread in done):
-                self.stop.set()
-        for thread in threads:
-            if (error := thread.exception()) and not isinstance(error, StoppedError):
-                raise error
+                stop.set()
+        except KeyboardInterrupt:
+            stop.set()
+            raise
+    for thread in threads:
+        if (error := thread.exception()) and not isinstance(error, StoppedError):
+            raise error
 
-    def batch(self, batch: Batch) -> None:
-        """One batch, from where it stands to its tables."""
-        rounds = self.plan.rounds - batch.first.branch
-        if _runs_file(self.folder, batch).exists():
-            self._tick(rounds * len(batch.runs))
-            return
-        simulator, seeds = self.simulators[batch.first.aggregator], Seeds.of(batch.first.seed)
-        saved = self.folder / "work" / f"batch-{batch.number:05d}.state.npz"
-        state, done = self._resume(batch, simulator, seeds, saved)
-        self._tick(sum(record.loss.shape[1] for record in done) * len(batch.runs))
-        clock = time.monotonic()
-        keep = branches(self.plan, simulator.segment) if batch.first.role == "honest" else []
 
-        def after(state: State, records: list[Record], length: int) -> None:
-            nonlocal clock
-            self._tick(length * len(batch.runs))
-            if state.round in keep:
-                _save_state(self._branch_file(batch, state.round), state, [])
-            if self.stop.is_set() or time.monotonic() - clock > _SAVE_EVERY:
-                _save_state(saved, state, records)
-                clock = time.monotonic()
-            if self.stop.is_set():
-                raise StoppedError
+def _in_processes(folder: Path, workers: int, progress: Progress) -> None:
+    errors = [folder / "work" / f"worker-{k}.log" for k in range(workers)]
+    running: list[subprocess.Popen[str]] = []
+    lock = threading.Lock()
 
-        outcome = simulator.run(
-            seeds,
-            [levels_of(run, simulator) for run in batch.padded],
-            state,
-            evaluate_every=self.plan.evaluate_every,
-            after_segment=after,
-            done=done,
+    def listen(process: subprocess.Popen[str]) -> None:
+        for line in process.stdout or ():
+            with lock:
+                progress(int(line))
+
+    try:
+        for k, log in enumerate(errors):
+            with log.open("w") as file:
+                command = [sys.executable, "-m", "verax.audit.worker", str(folder), str(k)]
+                running.append(
+                    subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True)
+                )
+        listeners = [threading.Thread(target=listen, args=(p,), daemon=True) for p in running]
+        for listener in listeners:
+            listener.start()
+        failed = _first_failure(running)
+        for listener in listeners:
+            listener.join()
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            process.wait()
+    if failed is not None:
+        lines = errors[failed].read_text(errors="replace").strip().splitlines() or ["no message"]
+        code = running[failed].returncode
+        raise OSError(
+            f"a worker ended with code {code} ({lines[-1]}); finished work is kept in {folder}, "
+            "the same command goes on from there"
         )
-        runs, table = batch_tables(batch, outcome)
-        write_table(_rounds_file(self.folder, batch), [table])
-        write_table(_runs_file(self.folder, batch), [runs])  # last: it marks the batch as done
-        saved.unlink(missing_ok=True)
-
-    def sensitivity(self, differentiate: Differentiator, seed: int) -> None:
-        """R and J of one replica."""
-        path = self.folder / "work" / f"sensitivity-{seed:05d}.npz"
-        if path.exists():
-            self._tick(self.plan.rounds)
-            return
-
-        def after(length: int) -> None:
-            self._tick(length)
-            if self.stop.is_set():
-                raise StoppedError
-
-        found = differentiate(Seeds.of(seed), after)
-        write_with(path, lambda f: np.savez(f, reward=found.reward, norms=found.norms))
-
-    def _resume(
-        self, batch: Batch, simulator: Simulator, seeds: Seeds, saved: Path
-    ) -> tuple[State, list[Record]]:
-        start = simulator.start(seeds)
-        if saved.exists():
-            return _load_state(saved, start)
-        if batch.first.branch:
-            return _load_state(self._branch_file(batch, batch.first.branch), start)
-        return start, []
-
-    def _branch_file(self, batch: Batch, round_: int) -> Path:
-        kind = batch.first.aggregator.replace(":", "-") or "audited"
-        return self.folder / "work" / f"honest-{kind}-{batch.first.seed:05d}-{round_:06d}.npz"
-
-    def _tick(self, rounds: int) -> None:
-        with self._lock:
-            self._progress(rounds)
 
 
-def _save_state(path: Path, state: State, records: list[Record]) -> None:
-    arrays = {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state.params))}
-    arrays |= {"history": np.asarray(state.history), "round": np.asarray(state.round)}
-    if records:
-        joined = Record(*(np.concatenate(parts, axis=1) for parts in zip(*records, strict=True)))
-        arrays |= joined._asdict()
-    write_with(path, lambda file: np.savez(file, **arrays))  # pyright: ignore[reportArgumentType]
-
-
-def _load_state(path: Path, like: State) -> tuple[State, list[Record]]:
-    with np.load(path) as file:
-        count = len(jax.tree.leaves(like.params))
-        leaves = [jax.numpy.asarray(file[f"leaf{k}"]) for k in range(count)]
-        params = jax.tree.unflatten(jax.tree.structure(like.params), leaves)
-        records = [Record(*(file[name] for name in Record._fields))] if "gram" in file else []
-        state = State(params, jax.numpy.asarray(file["history"]), int(file["round"]))
-    return state, records
-
-
-def _interleaved(jobs: list[Callable[[], None]], slow: int) -> list[Callable[[], None]]:
-    """One of the slow jobs first, then one of the others, and so on."""
-    first, rest = jobs[:slow], jobs[slow:]
-    paired = [job for pair in zip(first, rest, strict=False) for job in pair]
-    return paired + first[len(rest) :] + rest[len(first) :]
+def _first_failure(running: list[subprocess.Popen[str]]) -> int | None:
+    """Wait for all; the number of the first that failed, the others told to stop."""
+    left = dict(enumerate(running))
+    while left:
+        for k, process in list(left.items()):
+            try:
+                code = process.wait(timeout=0.05)
+            except subprocess.TimeoutExpired:
+                continue
+            del left[k]
+            if code != 0:
+                for other in left.values():
+                    other.terminate()
+                return k
+    return None
 
 
 def _fingerprint(task: Task) -> str:
@@ -279,10 +224,13 @@ def _same_plan(plan: Plan, task: Task, folder: Path) -> bool:
     return True
 
 
-def _claim(plan: Plan, task: Task, folder: Path) -> None:
+def _claim_folder(plan: Plan, task: Task, folder: Path) -> None:
     if _same_plan(plan, task, folder):
         return
-    if folder.exists() and any(folder.iterdir()):
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"{folder} is a file; choose another --out")
+    strange = [path for path in folder.glob("*") if path.name != "versions.json"]
+    if strange:
         raise ValueError(f"{folder} is not empty and holds no audit; choose another --out")
     write_text(folder / "versions.json", json.dumps(_versions(task), indent=2))
     write_text(folder / "plan.toml", plan.to_toml())
@@ -298,46 +246,15 @@ def _versions(task: Task) -> dict[str, str]:
     return found | {"data": _fingerprint(task)}
 
 
-def _layout(plan: Plan, simulator: Simulator, folder: Path, memory: int) -> list[Batch]:
-    """The batches, the same when resumed: how many runs they hold is written down at the start."""
-    path = folder / "work" / "layout.json"
-    if path.exists():
-        memory = json.loads(path.read_text())["memory"]
-    else:
-        write_text(path, json.dumps({"memory": memory}))
-    runs = all_runs(plan, simulator.segment)
-    return batches(runs, simulator.task.clients, simulator.parameters, memory)
-
-
-def _join(plan: Plan, folder: Path, layout: list[Batch]) -> None:
-    seeds = [folder / "work" / f"sensitivity-{seed:05d}.npz" for seed in plan.seeds_to_set]
-    loaded = [np.load(path) for path in seeds]
-    reward = np.stack([file["reward"] for file in loaded])
-    norms = np.stack([file["norms"] for file in loaded])
-    write_with(
-        folder / "sensitivities.npz", lambda file: np.savez(file, reward=reward, norms=norms)
-    )
-    write_table(folder / "rounds.parquet", (read_table(_rounds_file(folder, b)) for b in layout))
-    write_table(folder / "runs.parquet", (read_table(_runs_file(folder, b)) for b in layout))
+def _join(worker: Worker) -> None:
+    folder = worker.folder
+    loaded: list[dict[str, Any]] = []
+    for seed in worker.plan.seeds_to_set:
+        with np.load(worker.seed_file(seed)) as file:
+            loaded.append({name: file[name] for name in ("reward", "norms")})
+    joined = {name: np.stack([one[name] for one in loaded]) for name in ("reward", "norms")}
+    write_with(folder / "sensitivities.npz", lambda file: np.savez(file, **joined))  # pyright: ignore
+    files = [worker.files(batch) for batch in worker.batches]
+    write_table(folder / "rounds.parquet", (read_table(rounds) for _, rounds in files))
+    write_table(folder / "runs.parquet", (read_table(runs) for runs, _ in files))
     shutil.rmtree(folder / "work")
-
-
-def _runs_file(folder: Path, batch: Batch) -> Path:
-    return folder / "work" / f"batch-{batch.number:05d}.runs.parquet"
-
-
-def _rounds_file(folder: Path, batch: Batch) -> Path:
-    return folder / "work" / f"batch-{batch.number:05d}.rounds.parquet"
-
-
-def memory_of(text: str) -> Any:
-    """Bytes from a text such as 2G or 500M."""
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    digits, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
-    try:
-        value = float(digits) * units.get(unit, 1)
-    except ValueError:
-        value = 0.0
-    if not value > 0:
-        raise ValueError(f"memory is {text!r}, must be a number of bytes > 0 such as 2G or 500M")
-    return int(value)

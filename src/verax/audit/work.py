@@ -6,7 +6,9 @@ state at a *branch* round, with the same numbers as if they had been run from th
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -15,7 +17,7 @@ from verax.audit.plan import Plan
 from verax.game import Levels, Reporting, ScaleAndNoise, Timed
 from verax.learning import Simulator, honest
 
-__all__ = ["Batch", "Run", "all_runs", "batches", "branches", "levels_of"]
+__all__ = ["Batch", "Run", "all_runs", "batches", "branches", "layout", "levels_of"]
 
 #: Numbers (parameters × clients × runs) that a batch works on at once: about what a core's cache
 #: holds. Larger batches gain nothing on a CPU, smaller ones pay for starting each operation.
@@ -119,6 +121,13 @@ def batches(runs: list[Run], clients: int, parameters: int, memory: int) -> list
             for k in range(0, len(group), wide)
         ]
     return result
+
+
+def layout(plan: Plan, simulator: Simulator, folder: Path) -> list[Batch]:
+    """The batches of an audit, cut by the memory that was written down when it began."""
+    memory = json.loads((folder / "work" / "settings.json").read_text())["memory"]
+    runs = all_runs(plan, simulator.segment)
+    return batches(runs, simulator.task.clients, simulator.parameters, memory)
 
 
 def run_bytes(clients: int, parameters: int) -> int:

@@ -71,7 +71,7 @@ def audit(
     memory: Annotated[
         str | None, typer.Option(help="What may be used, as in 2G [half of what is free].")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Threads [all cores].")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes [one per core].")] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Remove an earlier audit in the folder first.")
     ] = False,
@@ -132,14 +132,11 @@ def _run(
     # Imported here: JAX takes a second to load, and `verax --help` should not wait for it.
     from verax.audit.api import audit as run_audit
     from verax.audit.plan import Plan
-    from verax.audit.run import memory_of, total_rounds
-    from verax.tasks import digits
+    from verax.audit.run import memory_of, task_of, total_rounds
 
     start = Plan() if path is None else _load(path)
     plan = replace(start, **given)
-    if plan.task != "digits":
-        raise ValueError(f"task is {plan.task!r}, must be digits; others go through the Python API")
-    data = digits(plan.clients, plan.model, plan.split, plan.alpha, plan.partition_seed)  # pyright: ignore
+    data = task_of(plan)
     if again and (out / "plan.toml").exists():
         shutil.rmtree(out)
     allowed = None if memory is None else memory_of(memory)
@@ -160,6 +157,7 @@ def _run(
             out=out,
             memory=allowed,
             workers=workers,
+            processes=True,
             progress=lambda done: bar.advance(line, done),
         )
     if as_json:

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from verax.learning.aggregators import Aggregator, Mean, Weighing
-from verax.learning.reporting import Round, client_norms, messages, scales
+from verax.learning.reporting import Draws, Round, client_norms, messages, per_client, scales
 from verax.learning.task import Batch
 
 __all__ = ["GRAM_LIMIT", "Protocol", "Record", "federated_round", "gram_matrix"]
@@ -94,7 +94,7 @@ def federated_round(
     present: Array,
     levels: Round,
     history: Array,
-    key: Array | None,
+    drawn: Draws | None,
 ) -> tuple[Any, Array, Record]:
     """One round: what the clients compute, what they send, what the server makes of it.
 
@@ -106,7 +106,7 @@ def federated_round(
         present: who takes part, (N,).
         levels: what each client does in this round.
         history: each client's (sum of ‖g‖, count), (N, 2).
-        key: of (seed, round), or None where all messages are plain multiples of the updates.
+        drawn: the round's random numbers, or None where messages are fixed multiples of updates.
 
     Returns:
         θ_{t+1}, the histories, and the record.
@@ -115,7 +115,7 @@ def federated_round(
     server_step = protocol.step if protocol.kind == "fedsgd" else 1.0
     clients = losses.shape[0]
     aggregator = protocol.aggregator
-    if key is None and isinstance(aggregator, Weighing) and clients <= GRAM_LIMIT:
+    if drawn is None and isinstance(aggregator, Weighing) and clients <= GRAM_LIMIT:
         # Messages are multiples of the updates: nothing of their size needs to be written again.
         true = gram_matrix(updates)
         a = levels.a
@@ -125,11 +125,11 @@ def federated_round(
         params = jax.tree.map(lambda p, u: p - _weighed(weights, u), params, updates)
     else:
         norms = client_norms(updates)
-        if key is None:
-            a, m = levels.a, jax.tree.map(lambda u: _spread(levels.a, u) * u, updates)
+        if drawn is None:
+            m = jax.tree.map(lambda u: per_client(levels.a, u) * u, updates)
         else:
             a, history = scales(levels, norms, history)
-            m = messages(updates, norms, a, levels, key)
+            m = messages(updates, norms, a, levels, drawn)
         misreport = client_norms(jax.tree.map(jnp.subtract, m, updates))
         sent = gram_matrix(m)
         if isinstance(aggregator, Weighing):
@@ -179,10 +179,6 @@ def _weighed(weights: Array, updates: Array) -> Array:
     if n > _PAIRWISE:
         return jnp.tensordot(weights, updates, 1)
     return sum((weights[i] * updates[i] for i in range(n)), start=jnp.zeros((), updates.dtype))
-
-
-def _spread(values: Array, leaf: Array) -> Array:
-    return values.reshape(-1, *[1] * (leaf.ndim - 1))
 
 
 def _norms_and_distances(gram: Array, present: Array) -> Array:

@@ -17,7 +17,18 @@ from numpy.typing import NDArray
 
 from verax.game.reporting import Levels
 
-__all__ = ["Behaviour", "Round", "behaviour", "client_norms", "messages", "scales"]
+__all__ = [
+    "Behaviour",
+    "Draws",
+    "Needs",
+    "Round",
+    "behaviour",
+    "client_norms",
+    "draws",
+    "messages",
+    "per_client",
+    "scales",
+]
 
 Array = jax.Array
 
@@ -33,9 +44,24 @@ class Behaviour(NamedTuple):
     high: NDArray[np.float32]  # (R, N)
 
     @property
-    def plain(self) -> bool:
-        """Whether all messages are multiples of the true updates, fixed in advance."""
-        return not (np.any(self.b) or np.any(self.angle) or np.any(self.feedback))
+    def needs(self) -> Needs:
+        """What has to be drawn or followed for these runs; what none needs is not compiled."""
+        return Needs(bool(np.any(self.b)), bool(np.any(self.angle)), bool(np.any(self.feedback)))
+
+
+class Needs(NamedTuple):
+    """Whether any message is more than a fixed multiple of the true update."""
+
+    noise: bool
+    turn: bool
+    history: bool
+
+
+class Draws(NamedTuple):
+    """What is random in a round, trees like the updates of all clients, or None if not needed."""
+
+    noise: Any
+    aside: Any
 
 
 class Round(NamedTuple):
@@ -65,10 +91,7 @@ def behaviour(runs: Sequence[Sequence[Levels]], dtype: Any = np.float32) -> Beha
 
 def client_norms(tree: Any) -> Array:
     """‖·‖² of each client's part of a tree with a leading client axis, shape (N,)."""
-    return sum(
-        (jnp.sum(leaf.reshape(leaf.shape[0], -1) ** 2, axis=1) for leaf in jax.tree.leaves(tree)),
-        start=jnp.zeros(()),
-    )
+    return _inner(tree, tree)
 
 
 def scales(levels: Round, norms: Array, history: Array) -> tuple[Array, Array]:
@@ -81,44 +104,63 @@ def scales(levels: Round, norms: Array, history: Array) -> tuple[Array, Array]:
     return a, jnp.stack([total + length, count + 1], axis=-1)
 
 
-def messages(updates: Any, norms: Array, a: Array, levels: Round, key: Array) -> Any:
-    """m_i = a_i h_i + b_i ξ_i for every client; `key` belongs to (seed, round)."""
-    leaves, tree = jax.tree.flatten(updates)
-    clients = leaves[0].shape[0]
-    size = sum(leaf[0].size for leaf in leaves)
-    directions, noises = jax.random.split(key)
-    length = jnp.sqrt(norms)
-    unit = [leaf / _per_client(jnp.maximum(length, 1e-30), leaf) for leaf in leaves]
-    aside = _normals(directions, leaves, clients)
-    along = sum(
-        (jnp.sum((d * u).reshape(clients, -1), axis=1) for d, u in zip(aside, unit, strict=True)),
-        start=jnp.zeros(()),
+def draws(key: Array, needs: Needs, like: Any, clients: int) -> Draws:
+    """The random numbers of one round, the same for all runs of a seed."""
+    noises, directions = jax.random.split(key)
+    return Draws(
+        _normals(noises, like, clients) if needs.noise else None,
+        _normals(directions, like, clients) if needs.turn else None,
     )
-    aside = [d - _per_client(along, d) * u for d, u in zip(aside, unit, strict=True)]
-    reach = jnp.maximum(jnp.sqrt(client_norms(aside)), 1e-30)
-    # In one dimension there is no direction aside, and a zero update cannot be turned.
-    turn = jnp.where((length > 0) & (size > 1), levels.angle, 0.0)
-    result = [
-        _per_client(a * jnp.cos(turn), g) * g
-        + _per_client(a * jnp.sin(turn) * length / reach, g) * d
-        + _per_client(levels.b / np.sqrt(size), g) * x
-        for g, d, x in zip(leaves, aside, _normals(noises, leaves, clients), strict=True)
-    ]
-    return jax.tree.unflatten(tree, result)
 
 
-def _normals(key: Array, leaves: list[Array], clients: int) -> list[Array]:
-    """Standard normals shaped like the leaves, a stream per client."""
-    keys = jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.arange(clients))
-    return [
-        jax.vmap(
-            lambda k, n=n, leaf=leaf: jax.random.normal(
-                jax.random.fold_in(k, n), leaf.shape[1:], leaf.dtype
-            )
-        )(keys)
-        for n, leaf in enumerate(leaves)
-    ]
+def messages(updates: Any, norms: Array, a: Array, levels: Round, drawn: Draws) -> Any:
+    """m_i = a_i h_i + b_i ξ_i for every client."""
+    sent = updates
+    if drawn.aside is not None:
+        sent = _turned(updates, norms, levels.angle, drawn.aside)
+    sent = jax.tree.map(lambda leaf: per_client(a, leaf) * leaf, sent)
+    if drawn.noise is None:
+        return sent
+    size = sum(leaf[0].size for leaf in jax.tree.leaves(updates))
+    share = levels.b / np.sqrt(size)
+    return jax.tree.map(lambda leaf, xi: leaf + per_client(share, leaf) * xi, sent, drawn.noise)
 
 
-def _per_client(values: Array, leaf: Array) -> Array:
+def per_client(values: Array, leaf: Array) -> Array:
+    """Numbers per client, shaped to multiply a leaf with a leading client axis."""
     return values.reshape(-1, *[1] * (leaf.ndim - 1))
+
+
+def _turned(updates: Any, norms: Array, angle: Array, aside: Any) -> Any:
+    """Each update turned by its angle toward a direction orthogonal to it, its length kept."""
+    length = jnp.sqrt(norms)
+    unit = jax.tree.map(lambda g: g / per_client(jnp.maximum(length, 1e-30), g), updates)
+    along = _inner(aside, unit)
+    aside = jax.tree.map(lambda d, u: d - per_client(along, d) * u, aside, unit)
+    reach = jnp.maximum(jnp.sqrt(_inner(aside, aside)), 1e-30)
+    # In one dimension there is no direction aside, and a zero update cannot be turned.
+    size = sum(leaf[0].size for leaf in jax.tree.leaves(updates))
+    turn = jnp.where((length > 0) & (size > 1), angle, 0.0)
+    return jax.tree.map(
+        lambda g, d: (
+            per_client(jnp.cos(turn), g) * g + per_client(jnp.sin(turn) * length / reach, g) * d
+        ),
+        updates,
+        aside,
+    )
+
+
+def _inner(one: Any, other: Any) -> Array:
+    """⟨·, ·⟩ of each client's parts, (N,)."""
+    products = jax.tree.map(lambda x, y: jnp.sum((x * y).reshape(x.shape[0], -1), 1), one, other)
+    return sum(jax.tree.leaves(products), start=jnp.zeros(()))
+
+
+def _normals(key: Array, like: Any, clients: int) -> Any:
+    """Standard normals shaped like one model per client, drawn at once (quick to compile)."""
+    leaves, tree = jax.tree.flatten(like)
+    sizes = [leaf.size for leaf in leaves]
+    whole = jax.random.normal(key, (clients, sum(sizes)), leaves[0].dtype)
+    parts = jnp.split(whole, np.cumsum(sizes)[:-1], axis=1)
+    shaped = [part.reshape(clients, *leaf.shape) for part, leaf in zip(parts, leaves, strict=True)]
+    return jax.tree.unflatten(tree, shaped)

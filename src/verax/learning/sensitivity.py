@@ -19,7 +19,7 @@ import numpy as np
 from verax.game.reward import Reward
 from verax.learning.protocol import federated_round
 from verax.learning.reporting import Round
-from verax.learning.simulator import Seeds, Simulator
+from verax.learning.simulator import QUICK, Seeds, Simulator
 from verax.mechanism import Blocks, Sensitivities
 
 __all__ = ["Differentiator", "stages"]
@@ -55,8 +55,10 @@ class Differentiator:
         if blocks.rounds != simulator.rounds:
             raise ValueError(f"blocks cover {blocks.rounds} rounds, the run has {simulator.rounds}")
         self.simulator, self.blocks = simulator, blocks
-        self._advance = jax.jit(lambda *args: _advance(simulator, *args))
-        self._slopes = jax.jit(lambda p, d: _reward_slopes(simulator, reward, p, d))
+        self._advance = jax.jit(lambda *args: _advance(simulator, *args), compiler_options=QUICK)
+        self._slopes = jax.jit(
+            lambda p, d: _reward_slopes(simulator, reward, p, d), compiler_options=QUICK
+        )
 
     def __call__(
         self, seeds: Seeds, after_segment: Callable[[int], None] | None = None
@@ -88,16 +90,14 @@ class Differentiator:
 def _begin(params: Any, tangents: Any, clients: int, begun: int) -> Any:
     """Tangents of shape (N · begun, …), ordered by client and block; new ones are zero."""
 
-    def grow(leaf: Array, old: Array | None) -> Array:
-        new = jnp.zeros((clients, begun, *leaf.shape), leaf.dtype)
+    def grow(leaf: Any, old: Any = None) -> Any:
+        new = np.zeros((clients, begun, *leaf.shape), leaf.dtype)
         if old is not None:
-            before = old.reshape(clients, -1, *leaf.shape)
-            new = new.at[:, : before.shape[1]].set(before)
+            before = np.asarray(old).reshape(clients, -1, *leaf.shape)
+            new[:, : before.shape[1]] = before
         return new.reshape(clients * begun, *leaf.shape)
 
-    if tangents is None:
-        return jax.tree.map(lambda leaf: grow(leaf, None), params)
-    return jax.tree.map(grow, params, tangents)
+    return jax.tree.map(grow, params, *(() if tangents is None else (tangents,)))
 
 
 def _advance(simulator: Simulator, params: Any, tangents: Any, inputs: Any) -> Any:

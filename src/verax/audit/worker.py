@@ -1,0 +1,237 @@
+"""What computes an audit: batches of runs and derivatives, one job after the other.
+
+Jobs are claimed by creating a file, so that any number of threads or processes can share them, and
+each leaves its result as a file. A process of its own (`python -m verax.audit.worker FOLDER K`)
+runs XLA on one thread: many small operations are fastest that way, and two processes use two cores
+better than one that shares every operation between them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["Progress", "StoppedError", "Worker", "load_state", "save_state"]
+
+#: Seconds between two saved states of a running batch.
+_SAVE_EVERY = 2.0
+
+Progress = Callable[[int], None]
+
+
+class StoppedError(Exception):
+    """The audit was asked to stop; finished work is kept."""
+
+
+class Worker:
+    """Does the jobs of a plan that nobody else has claimed.
+
+    Args:
+        plan: what to try.
+        task: on what.
+        folder: of the record.
+        progress: called with the number of run-rounds just done.
+        stop: set to make the worker save its state and end.
+    """
+
+    def __init__(
+        self, plan: Any, task: Any, folder: Path, progress: Progress, stop: threading.Event
+    ) -> None:
+        from verax.audit.plan import aggregator_of
+        from verax.audit.work import layout
+        from verax.learning import Differentiator, Simulator
+        from verax.mechanism import refined_blocks
+
+        self.plan, self.folder, self.stop, self._progress = plan, folder, stop, progress
+        audited = Simulator(task, plan.make_protocol(), plan.rounds)
+        self.simulators = {"": audited}
+        for name in plan.robust:
+            protocol = replace(plan.make_protocol(), aggregator=aggregator_of(name))
+            self.simulators[name] = Simulator(task, protocol, plan.rounds)
+        self.batches = layout(plan, audited, folder)
+        blocks = refined_blocks(plan.rounds, plan.per_halving)
+        self.differentiate = Differentiator(audited, blocks, plan.make_reward())
+
+    def work(self, k: int) -> None:
+        """Do what is unclaimed: honest runs first, for others begin where they stand.
+
+        Every second worker takes the derivatives first, so that not all compile everything.
+        """
+        honest = [b for b in self.batches if b.first.role == "honest"]
+        others = [b for b in self.batches if b.first.role != "honest"]
+        for batch in honest:
+            self._claimed(f"batch-{batch.number}", lambda b=batch: self._batch(b))
+        while not all(self.files(b)[0].exists() for b in honest):
+            if self.stop.wait(0.02):
+                raise StoppedError
+        runs: list[tuple[str, Callable[[], None]]] = [
+            (f"batch-{b.number}", lambda b=b: self._batch(b)) for b in others
+        ]
+        slopes: list[tuple[str, Callable[[], None]]] = [
+            (f"seed-{s}", lambda s=s: self._sensitivity(s)) for s in self.plan.seeds_to_set
+        ]
+        for name, job in (slopes + runs[::-1]) if k % 2 == 0 else (runs + slopes):
+            self._claimed(name, job)
+
+    def files(self, batch: Any) -> tuple[Path, Path]:
+        """Where a finished batch's tables are: runs, and rounds."""
+        stem = self.folder / "work" / f"batch-{batch.number:05d}"
+        return stem.with_suffix(".runs.parquet"), stem.with_suffix(".rounds.parquet")
+
+    def seed_file(self, seed: int) -> Path:
+        """Where the derivatives of a replica are."""
+        return self.folder / "work" / f"sensitivity-{seed:05d}.npz"
+
+    def _claimed(self, name: str, job: Callable[[], None]) -> None:
+        if self.stop.is_set():
+            raise StoppedError
+        claim = self.folder / "work" / "claims" / name
+        try:
+            os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        job()
+
+    def _batch(self, batch: Any) -> None:
+        """One batch, from where it stands to its tables."""
+        from verax.audit.record import batch_tables, write_table
+        from verax.audit.work import branches, levels_of
+        from verax.learning import Seeds
+
+        runs_file, rounds_file = self.files(batch)
+        count = len(batch.runs)
+        if runs_file.exists():
+            self._progress((self.plan.rounds - batch.first.branch) * count)
+            return
+        simulator = self.simulators[batch.first.aggregator]
+        seeds = Seeds.of(batch.first.seed)
+        saved = self.folder / "work" / f"batch-{batch.number:05d}.state.npz"
+        start = simulator.start(seeds)
+        state, done = start, []
+        if saved.exists():
+            state, done = load_state(saved, start)
+            self._progress(sum(record.loss.shape[1] for record in done) * count)
+        elif batch.first.branch:
+            state, _ = load_state(self._branch_file(batch, batch.first.branch), start)
+        keep = branches(self.plan, simulator.segment) if batch.first.role == "honest" else []
+        clock = time.monotonic()
+
+        def after(state: Any, records: list[Any], length: int) -> None:
+            nonlocal clock
+            self._progress(length * count)
+            if state.round in keep:
+                save_state(self._branch_file(batch, state.round), state, [])
+            if self.stop.is_set() or time.monotonic() - clock > _SAVE_EVERY:
+                save_state(saved, state, records)
+                clock = time.monotonic()
+            if self.stop.is_set():
+                raise StoppedError
+
+        outcome = simulator.run(
+            seeds,
+            [levels_of(run, simulator) for run in batch.padded],
+            state,
+            evaluate_every=self.plan.evaluate_every,
+            after_segment=after,
+            done=done,
+        )
+        runs, rounds = batch_tables(batch, outcome)
+        write_table(rounds_file, [rounds])
+        write_table(runs_file, [runs])  # last: it marks the batch as done
+        saved.unlink(missing_ok=True)
+
+    def _sensitivity(self, seed: int) -> None:
+        """R and J of one replica."""
+        from verax.audit.files import write_with
+        from verax.learning import Seeds
+
+        path = self.seed_file(seed)
+        if path.exists():
+            self._progress(self.plan.rounds)
+            return
+
+        def after(length: int) -> None:
+            self._progress(length)
+            if self.stop.is_set():
+                raise StoppedError
+
+        found = self.differentiate(Seeds.of(seed), after)
+        write_with(path, lambda f: np.savez(f, reward=found.reward, norms=found.norms))
+
+    def _branch_file(self, batch: Any, round_: int) -> Path:
+        kind = batch.first.aggregator.replace(":", "-") or "audited"
+        return self.folder / "work" / f"honest-{kind}-{batch.first.seed:05d}-{round_:06d}.npz"
+
+
+def save_state(path: Path, state: Any, records: list[Any]) -> None:
+    """A state and the records so far, bit by bit."""
+    import jax
+
+    from verax.audit.files import write_with
+    from verax.learning.protocol import Record
+
+    arrays = {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state.params))}
+    arrays |= {"history": np.asarray(state.history), "round": np.asarray(state.round)}
+    if records:
+        joined = Record(*(np.concatenate(parts, axis=1) for parts in zip(*records, strict=True)))
+        arrays |= joined._asdict()
+    write_with(path, lambda file: np.savez(file, **arrays))  # pyright: ignore[reportArgumentType]
+
+
+def load_state(path: Path, like: Any) -> tuple[Any, list[Any]]:
+    """What `save_state` saved; `like` is a state of the same model."""
+    import jax
+
+    from verax.learning import State
+    from verax.learning.protocol import Record
+
+    with np.load(path) as file:
+        count = len(jax.tree.leaves(like.params))
+        leaves = [file[f"leaf{k}"] for k in range(count)]
+        params = jax.tree.unflatten(jax.tree.structure(like.params), leaves)
+        records = [Record(*(file[name] for name in Record._fields))] if "gram" in file else []
+        state = State(params, file["history"], int(file["round"]))
+    return state, records
+
+
+def _process(folder: Path, k: int) -> int:
+    """The life of a worker process: its progress goes to standard output, a number a line."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if cores:
+        # XLA makes as many threads as it sees cores when it starts; afterwards all are free again.
+        os.sched_setaffinity(0, {cores[k % len(cores)]})
+    import jax
+
+    jax.devices("cpu")
+    from verax.audit.plan import Plan
+    from verax.audit.run import task_of
+
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which tells us
+
+    def progress(rounds: int) -> None:
+        try:
+            print(rounds, flush=True)
+        except BrokenPipeError:  # the parent is gone
+            stop.set()
+
+    plan = Plan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
+    try:
+        Worker(plan, task_of(plan), folder, progress, stop).work(k)
+    except StoppedError:
+        return 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(_process(Path(sys.argv[1]), int(sys.argv[2])))
