@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from report_fixture import SCHEDULES, make_audit
 
+from tests.audit.report_fixture import SCHEDULES, make_audit
 from verax.audit import report
 from verax.audit.report import write_report
 

@@ -188,7 +188,10 @@ def test_a_client_can_come_back_into_the_active_set():
         (lambda: refined_blocks(0), "must be ≥ 1"),
         (lambda: Sensitivities(np.ones((2, 3)), np.ones((2, 2, 3, 2))), "have shape"),
         (lambda: Sensitivities(np.ones((1, 1)), np.ones((1, 1, 1, 1))), "at least 2 clients"),
-        (lambda: Sensitivities(np.full((2, 1), np.nan), np.ones((2, 2, 1, 1))), "diverge"),
+        (
+            lambda: Sensitivities(np.full((2, 1), np.nan), np.ones((2, 2, 1, 1))),
+            "diverged; lower the step",
+        ),
         (
             lambda: common_profile(
                 Sensitivities(np.ones((2, 1)), np.ones((2, 2, 1, 1))), Blocks((1, 2), 3)

@@ -175,6 +175,8 @@ def _in_processes(folder: Path, workers: int, progress: Progress) -> None:
             process.terminate()
         for process in running:
             process.wait()
+            if process.stdout is not None:
+                process.stdout.close()
     if failed is not None:
         lines = errors[failed].read_text(errors="replace").strip().splitlines() or ["no message"]
         code = running[failed].returncode

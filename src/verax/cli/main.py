@@ -11,6 +11,8 @@ from verax.cli import audit, bounds, example
 
 __all__ = ["app", "main"]
 
+_STOPPED = 130  # as shells say it for Ctrl-C
+
 app = typer.Typer(
     name="verax",
     no_args_is_help=True,
@@ -43,11 +45,12 @@ def main() -> None:
     try:
         code = app(standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
-        print("verax: stopped; the same command goes on from here", file=sys.stderr)
-        sys.exit(130)
+        code = _STOPPED
     except (ValueError, OSError, typer.TyperException) as error:
         message = getattr(error, "format_message", error.__str__)()
         if message:  # empty when the help was printed instead
             print(f"verax: {' '.join(message.split())}", file=sys.stderr)
         sys.exit(2)
+    if code == _STOPPED:
+        print("verax: stopped; the same command goes on from here", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)

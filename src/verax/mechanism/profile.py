@@ -104,7 +104,9 @@ class Sensitivities:
         if N < 2:
             raise ValueError(f"a profile needs at least 2 clients, got {N}")
         if not (np.all(np.isfinite(self.reward)) and np.all(np.isfinite(self.norms))):
-            raise ValueError("sensitivities must be finite; did the run diverge?")
+            raise ValueError(
+                "sensitivities are not finite: honest training diverged; lower the step"
+            )
 
     def system(self, k: int, s: int) -> Array:
         """The N × N matrix by which the prices of block s enter the equations of block k."""

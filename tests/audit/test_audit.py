@@ -1,0 +1,326 @@
+"""A whole audit: what it judges, writes, and refuses."""
+
+import json
+import shutil
+from dataclasses import replace
+
+import jax.numpy as jnp
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.testing import assert_allclose
+
+from tests.audit.conftest import SMALL
+from verax.audit import Plan, audit
+from verax.audit.judge import judge
+from verax.audit.plan import aggregator_of
+from verax.audit.run import memory_of, task_of
+from verax.game import Quadratics
+from verax.learning import Task
+from verax.mechanism import SquaredNorm, Terms, charge, pay
+from verax.tasks import quadratics
+
+
+class TestSummary:
+    def test_a_script_can_compute_every_gain(self, small):
+        """The documented fields suffice, and windows follow from them."""
+        found = json.loads((small.folder / "audit.json").read_text())
+        assert found == json.loads(json.dumps(small.summary))
+        for client in found["clients"]:
+            assert {w["schedule"] for w in client["windows"]} == set(found["schedules"])
+            for window in client["windows"]:
+                gain = np.array([d["reward_gain"]["mean"] for d in client["deviations"]])
+                rise = np.array(
+                    [d["payment_rise"][window["schedule"]] for d in client["deviations"]]
+                )
+                if window["low"] is None:
+                    assert window["reason"]
+                    continue
+                high = window["high"] if window["high"] is not None else window["low"] * 2 + 1
+                for price in np.linspace(window["low"], high, 7):
+                    assert np.max(gain - price * rise) <= client["tolerance"] * (1 + 1e-9)
+        assert found["window"] is None or found["window"]["schedule"] in found["schedules"]
+
+    def test_constant_and_timed_deviations_are_described(self, small):
+        rows = {d["label"]: d for d in small.summary["clients"][0]["deviations"]}
+        assert rows["scale 5"]["a_early"] == rows["scale 5"]["a_late"] == 5
+        assert rows["scale 5"]["switch"] == 0
+        late = rows["scale 5 in the last 2 rounds"]
+        assert (late["a_early"], late["a_late"], late["switch"]) == (1, 5, pytest.approx(0.95))
+        assert rows["noise 0.5"]["b"] == 0.5
+        assert rows["scale 1.5 turned by 28.65°"]["a_early"] is None
+        assert rows["scale 5"]["steering"] is not None
+        assert set(rows["scale 5"]["harm"]) == {"1", "2"}
+
+    def test_rules_and_robust_aggregators_stand_side_by_side(self, small):
+        names = [row["name"] for row in small.summary["rules"]]
+        assert names[:3] == [f"squared-norm, {s}" for s in ("constant", "discounted", "profile")]
+        assert {
+            "groves-ledyard, discounted",
+            "spot-audit, discounted",
+            "none",
+            "none, median",
+        } <= set(names)
+        worst = {row["name"]: row["worst_gain"] for row in small.summary["rules"]}
+        assert worst["squared-norm, profile"] <= worst["none"]
+        assert worst["squared-norm, discounted"] <= worst["squared-norm, constant"] + 1e-9
+
+    def test_what_was_not_tried_is_said(self, small):
+        assert any("collusion" in line for line in small.summary["not_tried"])
+        assert "safe" not in json.dumps(small.summary)
+
+
+class TestRecord:
+    def test_payments_follow_from_the_tables_alone(self, small):
+        """An independent computation of ΔP for one deviation from the Parquet files."""
+        runs = pq.read_table(small.folder / "runs.parquet").to_pylist()
+        rounds = pq.read_table(small.folder / "rounds.parquet")
+        number, gram = rounds["run"].to_numpy(), np.array(rounds["gram"].to_pylist())
+        n = SMALL.clients
+
+        def norms(run):
+            own = gram[number == run["run"]].reshape(-1, n, n)
+            return np.diagonal(own, axis1=1, axis2=2)
+
+        rises = []
+        for seed in SMALL.seeds_to_judge:
+            mine = [r for r in runs if r["seed"] == seed and r["aggregator"] == ""]
+            truth = next(r for r in mine if r["role"] == "honest")
+            wanted = '{"kind": "scale-and-noise", "a": 5.0, "b": 0.0}'
+            lie = next(
+                r
+                for r in mine
+                if r["role"] == "deviation" and r["client"] == 1 and r["reporting"] == wanted
+            )
+            paid = [
+                (m[:, 1] - (m.sum(axis=1) - m[:, 1]) / (n - 1)).sum()
+                for m in (norms(lie), norms(truth))
+            ]
+            rises.append(paid[0] - paid[1])
+        rows = {d["label"]: d for d in small.summary["clients"][1]["deviations"]}
+        assert rows["scale 5"]["payment_rise"]["constant"] == pytest.approx(
+            np.mean(rises), rel=1e-4
+        )
+
+    def test_branched_runs_equal_runs_from_the_start(self, small):
+        """A late surge begins at the honest run's state; tried again from round 1 as two phases."""
+        plan = replace(
+            SMALL,
+            surges=(),
+            phases=((1.0 + 1e-9, 5.0, 0.75),),
+            robust=(),
+            noises=(),
+            reportings=(),
+            scales=(1.0, 5.0),
+        )
+        other = audit(task_of(plan), plan)
+        early = other.judgement.evidence
+        late = small.judgement.evidence
+        d = late.labels.index("scale 5 in the last 10 rounds")
+        k = next(i for i, x in enumerate(early.labels) if x.endswith("last 10 rounds"))
+        assert_allclose(early.gains[:, k], late.gains[:, d], rtol=2e-3, atol=1e-5)
+
+    def test_a_finished_plan_is_never_computed_twice(self, small):
+        before = (small.folder / "rounds.parquet").stat().st_mtime_ns
+        ticks = []
+        again = audit(task_of(SMALL), SMALL, out=small.folder, progress=ticks.append)
+        assert not ticks
+        assert (small.folder / "rounds.parquet").stat().st_mtime_ns == before
+        assert again.summary == small.summary
+
+    @pytest.mark.parametrize("name", ["runs.parquet", "rounds.parquet"])
+    @pytest.mark.parametrize("damage", ["truncated", "foreign"])
+    def test_broken_tables_are_named(self, small, tmp_path, name, damage):
+        folder = tmp_path / "copy"
+        shutil.copytree(small.folder, folder)
+        if damage == "truncated":
+            content = (folder / name).read_bytes()
+            (folder / name).write_bytes(content[: len(content) // 2])
+        else:
+            import pyarrow as pa
+
+            pq.write_table(pa.table({"x": [1]}), folder / name)
+        with pytest.raises(ValueError, match=f"{name.split('.')[0]}.*is not a table of an audit"):
+            judge(SMALL, task_of(SMALL), folder)
+
+    def test_a_folder_of_another_plan_or_data_is_refused(self, small, tmp_path):
+        with pytest.raises(ValueError, match="audit of another plan"):
+            audit(task_of(SMALL), replace(SMALL, rounds=41), out=small.folder)
+        other = task_of(replace(SMALL, partition_seed=5))
+        with pytest.raises(ValueError, match="audit of other data"):
+            audit(other, SMALL, out=small.folder)
+        (tmp_path / "note.txt").write_text("mine")
+        with pytest.raises(ValueError, match="is not empty and holds no audit"):
+            audit(task_of(SMALL), SMALL, out=tmp_path)
+        with pytest.raises(ValueError, match="is a file"):
+            audit(task_of(SMALL), SMALL, out=tmp_path / "note.txt")
+
+
+class TestTerms:
+    def test_proposed_terms_charge_and_expect_nothing_of_the_honest(self, small):
+        terms = Terms.load(small.folder / "terms.toml")
+        assert terms == small.terms
+        evidence = small.judgement.evidence
+        paid = np.zeros(SMALL.clients)
+        for run in evidence._honest:
+            norms = np.diagonal(run.gram.astype(float), axis1=1, axis2=2)
+            for t in range(SMALL.rounds):
+                paid += charge(terms, t + 1, norms[t], ["ok"] * 3).amounts / SMALL.judging_seeds
+        size = np.abs(small.judgement.best.honest.sum(axis=0)).max() * small.judgement.multiplier
+        assert_allclose(paid, 0, atol=1e-4 * size)
+
+    def test_comments_say_what_they_rest_on(self, small):
+        text = (small.folder / "terms.toml").read_text()
+        assert "set on 2 seeds and judged on 3 others" in text
+        assert "window" in text
+
+
+def test_the_window_holds_the_exact_knife_edge_price():
+    """Equal curvature at rest: for one client honesty is stationary at exactly one constant C.
+
+    That price follows from the exact gradient of utility in a common scale of all rounds.
+    """
+    rng = np.random.default_rng(0)
+    game = Quadratics.of([1.0, 1.0, 1.0, 1.0], rng.standard_normal((4, 2)))
+    T, step = 30, 0.2
+    start = game.optimum() + 0.4
+    steps = np.full(T, step)
+    slope = {c: game.utility_gradient(0, start, steps, 1.0, c).sum() for c in (0.0, 1.0)}
+    knife = slope[0.0] / (slope[0.0] - slope[1.0])
+    run = game.run(start, steps)
+    assert pay(SquaredNorm(), run.norms).amounts.sum() == pytest.approx(0, abs=1e-9)
+    found = audit(
+        quadratics(game, start),
+        rounds=T,
+        step=step,
+        deviating=(0,),
+        scales=(0.5, 0.9, 0.95, 1.0, 1.05, 1.1, 2.0),
+        phases=(),
+        surges=(),
+        noises=(),
+        setting_seeds=1,
+        judging_seeds=2,
+    )
+    window = found.judgement.schedules["constant"].windows[0]
+    assert knife in window
+    exact = game.sensitivities(start, steps, found.judgement.profile.blocks)
+    assert_allclose(found.judgement.sensitivities[0].reward, exact.reward, rtol=1e-3, atol=1e-5)
+
+
+def test_a_task_of_ones_own_goes_through_the_api(tmp_path):
+    """Four clients of different size and balance, 13 features, a logistic model."""
+    rng = np.random.default_rng(3)
+    truth = rng.standard_normal(13)
+    train, test = [], []
+    for size, shift in ((200, 0.0), (120, 1.0), (60, -1.0), (40, 2.0)):
+        x = rng.standard_normal((size, 13)) + 0.3 * shift
+        y = (x @ truth + shift + rng.standard_normal(size) > 0).astype(float)
+        cut = int(0.8 * size)
+        train.append((x[:cut], y[:cut]))
+        test.append((x[cut:], y[cut:]))
+
+    def loss(params, batch):
+        x, y = batch
+        z = x @ params["w"] + params["b"]
+        return jnp.mean(jnp.logaddexp(0.0, z) - y * z)
+
+    task = Task(
+        "tabular",
+        train,
+        test,
+        lambda key: {"w": jnp.zeros(13), "b": jnp.zeros(())},
+        loss,
+        names=("north", "south", "east", "west"),
+    )
+    found = audit(task, rounds=60, step=0.5, setting_seeds=2, judging_seeds=2, out=tmp_path / "a")
+    assert [c["name"] for c in found.summary["clients"]] == ["north", "south", "east", "west"]
+    assert (tmp_path / "a" / "report.html").stat().st_size > 10_000
+    assert len(list((tmp_path / "a" / "figures").iterdir())) == 10
+    assert "gain" in str(found)
+    assert found.terms.members == task.names
+
+
+def test_honest_divergence_is_an_error_with_its_remedy():
+    with pytest.raises(ValueError, match=r"honest training diverged.* lower the step"):
+        audit(
+            quadratics(Quadratics.of([5.0, 5.0], [0.0, 1.0]), [1.0]),
+            rounds=200,
+            step=2.0,
+            setting_seeds=1,
+            judging_seeds=2,
+            scales=(1.0, 2.0),
+            phases=(),
+            surges=(),
+            noises=(),
+        )
+
+
+class TestPlan:
+    def test_toml_round_trip(self):
+        for plan in (Plan(), SMALL, Plan(reward="group", reward_options=(0, 0, 1), deviating=(1,))):
+            assert Plan.from_toml(plan.to_toml()) == plan
+        assert Plan.from_toml("rounds = 7") == Plan(rounds=7)
+
+    def test_deviations_are_listed_once_and_end_with_the_last_round(self):
+        found = Plan(rounds=10).deviations()
+        assert len(found) == len(set(found))
+        assert any(getattr(d, "switch", 0) == pytest.approx(0.9) for d in found)
+        assert set(Plan().seeds_to_set).isdisjoint(Plan().seeds_to_judge)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"scales": ()}, "grid of scales is empty"),
+            ({"scales": (0.5, 2.0)}, "lacks 1, which is honesty"),
+            ({"scales": (1.0,), "phases": (), "surges": (), "noises": ()}, "nothing is tried"),
+            ({"clients": 1}, "clients is 1"),
+            ({"rounds": -5}, "rounds is -5"),
+            ({"deviating": (3,)}, "client 3 does not exist"),
+            ({"judging_seeds": 1}, "intervals need two"),
+            ({"tolerance": 0.0}, "tolerance is 0"),
+            ({"reward": "fame"}, "reward is 'fame'"),
+            ({"reward": "group"}, "needs 3 group numbers"),
+            ({"aggregator": "vote"}, "aggregator is 'vote', must be one of mean"),
+            ({"aggregator": "krum"}, "aggregator is 'krum'"),
+            ({"robust": ("clipped:x",)}, "aggregator is 'clipped:x'"),
+            ({"protocol": "gossip"}, "must be fedsgd or fedavg"),
+            ({"evaluate_every": -1}, "evaluate-every is -1"),
+            ({"reportings": ("{}",)}, "kind"),
+        ],
+    )
+    def test_wrong_values(self, changes, message):
+        with pytest.raises(ValueError, match=message):
+            Plan(**changes)
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("colour = 1", "unknown field colour"),
+            ("rounds = 1.5", "rounds must be a whole number"),
+            ("phases = [[1, 2]]", "a phase is"),
+            ("[rounds", "not TOML"),
+        ],
+    )
+    def test_wrong_files(self, text, message):
+        with pytest.raises(ValueError, match=message):
+            Plan.from_toml(text)
+
+    def test_every_aggregator_has_a_name(self):
+        for name in (
+            "mean",
+            "weighted-mean:1,2",
+            "median",
+            "trimmed-mean:0.1",
+            "krum:1",
+            "multi-krum:1,2",
+            "geometric-median",
+            "clipped:2",
+        ):
+            aggregator_of(name)
+
+    def test_memory(self):
+        assert memory_of("2G") == 2 * 2**30
+        assert memory_of("1.5M") == 3 * 2**19
+        for text in ("", "many", "-1G", "inf"):
+            with pytest.raises(ValueError, match="memory is"):
+                memory_of(text)

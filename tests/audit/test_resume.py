@@ -1,0 +1,172 @@
+"""`verax audit` as a process: killed and resumed, its tables are those of an undisturbed run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+VERAX = Path(sys.executable).with_name("verax")
+COMMAND = ["audit", "--model", "softmax", "--rounds", "400", "--scales", "0.5,1,3"]
+COMMAND += ["--noises", "0.5", "--setting-seeds", "1", "--judging-seeds", "2"]
+
+
+def start(folder, *more):
+    return subprocess.Popen(
+        [VERAX, *COMMAND, "--out", folder, *more],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def content(folder):
+    tables = [pq.read_table(folder / f"{name}.parquet") for name in ("runs", "rounds")]
+    with np.load(folder / "sensitivities.npz") as file:
+        return tables, file["reward"].copy(), file["norms"].copy()
+
+
+def equal(one, other):
+    return (
+        all(a.equals(b) for a, b in zip(one[0], other[0], strict=True))
+        and np.array_equal(one[1], other[1])
+        and np.array_equal(one[2], other[2])
+    )
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("undisturbed") / "audit"
+    process = start(folder, "--json")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    return folder, json.loads(out)
+
+
+def test_killed_at_random_moments_and_resumed(undisturbed, tmp_path):
+    """SIGKILL to the whole process group, five times, then to the end: equal tables."""
+    rng = np.random.default_rng(int.from_bytes(os.urandom(4)))
+    folder = tmp_path / "audit"
+    kills = 0
+    for _ in range(5):
+        process = start(folder)
+        time.sleep(float(rng.uniform(1.5, 8)))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            kills += 1
+        process.communicate()
+    process = start(folder, "--json")
+    out, err = process.communicate()
+    assert process.returncode == 0, err
+    assert kills >= 1
+    assert equal(content(folder), content(undisturbed[0]))
+    assert json.loads(out)["clients"] == undisturbed[1]["clients"]
+    assert not (folder / "work").exists()
+
+
+def test_ctrl_c_keeps_finished_work(undisturbed, tmp_path):
+    folder = tmp_path / "audit"
+    process = start(folder)
+    while not list((folder / "work").glob("batch-*.runs.parquet")) and process.poll() is None:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert "stopped; the same command goes on from here" in err
+    assert list((folder / "work").glob("batch-*.runs.parquet"))
+    process = start(folder)
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert equal(content(folder), content(undisturbed[0]))
+
+
+def test_a_dead_worker_is_reported_and_its_work_taken_up(undisturbed, tmp_path):
+    folder = tmp_path / "audit"
+    process = start(folder)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        found = subprocess.run(
+            ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=False
+        ).stdout.split()
+        if len(found) >= 1 and (folder / "work").exists():
+            break
+        time.sleep(0.05)
+    time.sleep(1.0)
+    os.kill(int(found[0]), signal.SIGKILL)
+    _, err = process.communicate(timeout=90)
+    assert process.returncode == 2, err
+    assert "a worker ended with code -9" in err
+    process = start(folder)
+    _, err = process.communicate()
+    assert process.returncode == 0, err
+    assert equal(content(folder), content(undisturbed[0]))
+
+
+def test_verdict_and_exit_codes(undisturbed, tmp_path):
+    folder, found = undisturbed
+    shown = start(folder)
+    out, _ = shown.communicate()
+    assert shown.returncode == 0
+    assert "Report:" in out
+    strict = start(folder, "--fail-if-gain")
+    strict.communicate()
+    assert strict.returncode == (3 if found["window"] is None else 0)
+
+
+def test_a_full_disk_is_told_and_leaves_no_half_file(tmp_path):
+    """A file system of 300 kB: the audit says so; what is there is whole."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=300k", "tmpfs", small],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("cannot mount a small file system here (run as root: mount -t tmpfs)")
+    try:
+        process = start(small / "audit")
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 2
+        assert "No space left" in err
+        assert not list(small.rglob("*.part"))
+        for table in small.rglob("*.parquet"):
+            pq.read_table(table)
+    finally:
+        subprocess.run(["umount", small], check=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--scales 0.5,2", "lacks 1"),
+        ("--scales x", "numbers separated by commas"),
+        ("--clients 1", "clients is 1"),
+        ("--clients 1700", "more than half of the 1797 samples"),
+        ("--rounds -1", "rounds is -1"),
+        ("--task chess", "task is 'chess'"),
+        ("--aggregator vote", "aggregator is 'vote'"),
+        ("--memory lots", "memory is 'lots'"),
+        ("--plan absent.toml", "absent.toml"),
+        ("--tolerance nan", "tolerance is nan"),
+    ],
+)
+def test_wrong_options_are_one_line_and_exit_2(options, message, tmp_path):
+    done = subprocess.run(
+        [VERAX, "audit", "--out", "here", *options.split()],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert not (tmp_path / "here").exists()
