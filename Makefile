@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 
-.PHONY: audit test test-all bench lint format docs build system-deps clean
+.PHONY: audit test test-all coverage bench lint format docs build system-deps clean
 .DELETE_ON_ERROR:
 
 $(VENV)/.ready: pyproject.toml constraints.txt
@@ -31,8 +31,9 @@ coverage: $(VENV)/.ready  ## fails below 95 % of branches in the mechanism and t
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --cov --cov-report=
 	@$(BIN)/python -m coverage report --include='src/verax/mechanism/*,src/verax/game/*' --fail-under=95
 
-bench: $(VENV)/.ready
+bench: $(VENV)/.ready  ## builds the peers' environments on first use (gigabytes, minutes)
 	@$(BIN)/python benchmarks/norms.py
+	@$(BIN)/python benchmarks/compare.py
 
 lint: $(VENV)/.ready
 	@$(BIN)/ruff check --quiet .

@@ -378,14 +378,18 @@ def test_table_can_be_copied(page):
     page.driver.implicitly_wait(0)
 
 
-def test_marks_tell_on_hover_and_by_keyboard(page):
+def test_marks_tell_on_hover(page):
     from selenium.webdriver import ActionChains
-    from selenium.webdriver.common.keys import Keys
 
     mark = page.all("#curve [data-tip]")[3]
     ActionChains(page.driver).move_to_element(mark).perform()
     assert page["#tip"].text == mark.get_attribute("data-tip")
     assert "gain" in page["#tip"].text
+
+
+def test_marks_tell_by_keyboard(page):
+    from selenium.webdriver.common.keys import Keys
+
     page["#valley"].send_keys(Keys.ARROW_RIGHT, Keys.ARROW_RIGHT)
     assert page["#tip"].text == page.all("#valley [data-tip]")[1].get_attribute("data-tip")
     assert page["#tip"].is_displayed()

@@ -17,7 +17,7 @@ from verax.audit.plan import Plan
 from verax.game import Levels, Reporting, ScaleAndNoise, Timed
 from verax.learning import Simulator, honest
 
-__all__ = ["Batch", "Run", "all_runs", "batches", "branches", "layout", "levels_of"]
+__all__ = ["Batch", "Run", "all_runs", "batch_width", "batches", "branches", "layout", "levels_of"]
 
 #: Numbers (parameters × clients × runs) that a batch works on at once: about what a core's cache
 #: holds. Larger batches gain nothing on a CPU, smaller ones pay for starting each operation.
@@ -101,9 +101,7 @@ def all_runs(plan: Plan, segment: int) -> list[Run]:
 
 def batches(runs: list[Run], clients: int, parameters: int, memory: int) -> list[Batch]:
     """Runs in batches that fit the cache and the memory (bytes)."""
-    wanted = _CACHE_NUMBERS // (clients * parameters)
-    allowed = memory // run_bytes(clients, parameters)
-    width = max(1, min(wanted, allowed, _WIDEST))
+    width = batch_width(clients, parameters, memory)
     groups: dict[tuple[str, bool, bool, int, int], list[Run]] = {}
     for run in runs:
         plain = isinstance(run.reporting, ScaleAndNoise | Timed) and not getattr(
@@ -128,6 +126,13 @@ def layout(plan: Plan, simulator: Simulator, folder: Path) -> list[Batch]:
     memory = json.loads((folder / "work" / "settings.json").read_text())["memory"]
     runs = all_runs(plan, simulator.segment)
     return batches(runs, simulator.task.clients, simulator.parameters, memory)
+
+
+def batch_width(clients: int, parameters: int, memory: int) -> int:
+    """How many runs a batch holds: as the cache likes it, and no more than the memory allows."""
+    wanted = _CACHE_NUMBERS // (clients * parameters)
+    allowed = memory // run_bytes(clients, parameters)
+    return max(1, min(wanted, allowed, _WIDEST))
 
 
 def run_bytes(clients: int, parameters: int) -> int:
