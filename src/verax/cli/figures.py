@@ -33,7 +33,7 @@ def four_clients(game: Quadratics, scale: float, folder: Path) -> list[Path]:
     ):
         axes.axvline(theta, color=_LOUD, ls=style, lw=1.2, label=f"{name}: {theta:.4g}")
     axes.set(xlabel="model θ", ylabel="loss", ylim=(0, 10), xlim=(x[0], x[-1]))
-    axes.legend(frameon=False, fontsize=8, loc="upper right")
+    figure.legend(frameon=False, fontsize=8, loc="outside right upper")
     axes.spines[["top", "right"]].set_visible(False)
     return _save(figure, folder, "four-clients")
 

@@ -19,7 +19,7 @@ import numpy as np
 from verax.game.reward import Reward
 from verax.learning.protocol import federated_round
 from verax.learning.reporting import Round
-from verax.learning.simulator import QUICK, Seeds, Simulator
+from verax.learning.simulator import Seeds, Simulator
 from verax.mechanism import Blocks, Sensitivities
 
 __all__ = ["Differentiator", "stages"]
@@ -55,9 +55,12 @@ class Differentiator:
         if blocks.rounds != simulator.rounds:
             raise ValueError(f"blocks cover {blocks.rounds} rounds, the run has {simulator.rounds}")
         self.simulator, self.blocks = simulator, blocks
-        self._advance = jax.jit(lambda *args: _advance(simulator, *args), compiler_options=QUICK)
+        self._advance = jax.jit(
+            lambda *args: _advance(simulator, *args), compiler_options=simulator.compiler
+        )
         self._slopes = jax.jit(
-            lambda p, d: _reward_slopes(simulator, reward, p, d), compiler_options=QUICK
+            lambda p, d: _reward_slopes(simulator, reward, p, d),
+            compiler_options=simulator.compiler,
         )
 
     def __call__(
