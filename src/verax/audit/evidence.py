@@ -89,7 +89,10 @@ class Evidence:
         return np.stack(
             [
                 np.stack(
-                    [np.stack([run.loss for run in self._runs(c, d)]) for d in self.deviations]
+                    [
+                        np.stack([run.loss for run in self._by_deviation[c, d]])
+                        for d in self.deviations
+                    ]
                 )
                 for c in self.plan.deviators
             ]
@@ -134,20 +137,22 @@ class Evidence:
         ]
         return np.mean(paid, axis=0)
 
-    def series(self, rule: Rule) -> Array:
-        """What a deviator pays more in each round at C = 1, (C, D, S, T)."""
-        T = self.plan.rounds
+    def series(self, rule: Rule, prices: Array | float = 1.0) -> Array:
+        """What a deviator pays more in each round, (C, D, S, T), at prices per round and client."""
+        T, N = self.plan.rounds, self.plan.clients
+        price = np.broadcast_to(np.asarray(prices, dtype=np.float64), (T, N))
+
+        def paid(run: Recorded) -> Array:
+            here = price[run.run.branch :]
+            return pay(rule, _statistics(run, rule), here, present=run.present).amounts
+
         result = np.zeros((len(self.plan.deviators), len(self.deviations), len(self._seeds), T))
-        truth = [
-            pay(rule, _statistics(run, rule), 1.0, present=run.present).amounts
-            for run in self._honest
-        ]
+        truth = [paid(run) for run in self._honest]
         for k, c in enumerate(self.plan.deviators):
             for d, deviation in enumerate(self.deviations):
-                for s, run in enumerate(self._runs(c, deviation)):
+                for s, run in enumerate(self._by_deviation[c, deviation]):
                     begin = run.run.branch
-                    paid = pay(rule, _statistics(run, rule), 1.0, present=run.present).amounts
-                    result[k, d, s, begin:] = paid[:, c] - truth[s][begin:, c]
+                    result[k, d, s, begin:] = paid(run)[:, c] - truth[s][begin:, c]
         return result
 
     @cached_property
@@ -157,22 +162,7 @@ class Evidence:
 
     def rises(self, prices: Array) -> Array:
         """ΔP under the paper's rule at prices per round and client, (T, N), → (C, D, S)."""
-        rule = SquaredNorm()
-        shape = (len(self.plan.deviators), len(self.deviations), len(self._seeds))
-        result = np.zeros(shape)
-        truth = [
-            pay(rule, _statistics(run, rule), prices, present=run.present).amounts
-            for run in self._honest
-        ]
-        for k, c in enumerate(self.plan.deviators):
-            for d, deviation in enumerate(self.deviations):
-                for s, run in enumerate(self._runs(c, deviation)):
-                    begin = run.run.branch
-                    paid = pay(
-                        rule, _statistics(run, rule), prices[begin:], present=run.present
-                    ).amounts
-                    result[k, d, s] = np.sum(paid[:, c] - truth[s][begin:, c])
-        return result
+        return self.series(SquaredNorm(), prices).sum(axis=-1)
 
     @cached_property
     def _mine(self) -> list[Recorded]:
@@ -195,9 +185,6 @@ class Evidence:
             if run.run.role == "deviation":
                 found.setdefault((run.run.client, run.run.reporting), []).append(run)
         return found
-
-    def _runs(self, client: int, deviation: Reporting) -> list[Recorded]:
-        return self._by_deviation[client, deviation]
 
     def _reward(self, losses: Array) -> Array:
         return self.plan.make_reward()(losses)

@@ -160,7 +160,7 @@ def _in_processes(folder: Path, workers: int, progress: Progress) -> None:
     try:
         for k, log in enumerate(errors):
             with log.open("w") as file:
-                command = [sys.executable, "-m", "verax.audit.worker", str(folder), str(k)]
+                command = [sys.executable, "-m", "verax.audit.process", str(folder), str(k)]
                 running.append(
                     subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True)
                 )

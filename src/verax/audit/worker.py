@@ -1,24 +1,28 @@
 """What computes an audit: batches of runs and derivatives, one job after the other.
 
 Jobs are claimed by creating a file, so that any number of threads or processes can share them, and
-each leaves its result as a file. A process of its own (`python -m verax.audit.worker FOLDER K`)
-runs XLA on one thread: many small operations are fastest that way, and two processes use two cores
-better than one that shares every operation between them.
+each leaves its result as a file.
 """
 
 from __future__ import annotations
 
 import os
-import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+import jax
 import numpy as np
+
+from verax.audit.files import write_with
+from verax.audit.plan import Plan, aggregator_of
+from verax.audit.record import batch_tables, write_table
+from verax.audit.work import Batch, branches, layout, levels_of
+from verax.learning import Differentiator, Seeds, Simulator, State, Task
+from verax.learning.protocol import Record
+from verax.mechanism import refined_blocks
 
 __all__ = ["Progress", "StoppedError", "Worker", "load_state", "save_state"]
 
@@ -44,13 +48,8 @@ class Worker:
     """
 
     def __init__(
-        self, plan: Any, task: Any, folder: Path, progress: Progress, stop: threading.Event
+        self, plan: Plan, task: Task, folder: Path, progress: Progress, stop: threading.Event
     ) -> None:
-        from verax.audit.plan import aggregator_of
-        from verax.audit.work import layout
-        from verax.learning import Differentiator, Simulator
-        from verax.mechanism import refined_blocks
-
         self.plan, self.folder, self.stop, self._progress = plan, folder, stop, progress
         audited = Simulator(task, plan.make_protocol(), plan.rounds)
         self.simulators = {"": audited}
@@ -82,7 +81,7 @@ class Worker:
         for name, job in (slopes + runs[::-1]) if k % 2 == 0 else (runs + slopes):
             self._claimed(name, job)
 
-    def files(self, batch: Any) -> tuple[Path, Path]:
+    def files(self, batch: Batch) -> tuple[Path, Path]:
         """Where a finished batch's tables are: runs, and rounds."""
         stem = self.folder / "work" / f"batch-{batch.number:05d}"
         return stem.with_suffix(".runs.parquet"), stem.with_suffix(".rounds.parquet")
@@ -101,12 +100,8 @@ class Worker:
             return
         job()
 
-    def _batch(self, batch: Any) -> None:
+    def _batch(self, batch: Batch) -> None:
         """One batch, from where it stands to its tables."""
-        from verax.audit.record import batch_tables, write_table
-        from verax.audit.work import branches, levels_of
-        from verax.learning import Seeds
-
         runs_file, rounds_file = self.files(batch)
         count = len(batch.runs)
         if runs_file.exists():
@@ -116,7 +111,8 @@ class Worker:
         seeds = Seeds.of(batch.first.seed)
         saved = self.folder / "work" / f"batch-{batch.number:05d}.state.npz"
         start = simulator.start(seeds)
-        state, done = start, []
+        state: State = start
+        done: list[Record] = []
         if saved.exists():
             state, done = load_state(saved, start)
             self._progress(sum(record.loss.shape[1] for record in done) * count)
@@ -125,7 +121,7 @@ class Worker:
         keep = branches(self.plan, simulator.segment) if batch.first.role == "honest" else []
         clock = time.monotonic()
 
-        def after(state: Any, records: list[Any], length: int) -> None:
+        def after(state: State, records: list[Record], length: int) -> None:
             nonlocal clock
             self._progress(length * count)
             if state.round in keep:
@@ -151,9 +147,6 @@ class Worker:
 
     def _sensitivity(self, seed: int) -> None:
         """R and J of one replica."""
-        from verax.audit.files import write_with
-        from verax.learning import Seeds
-
         path = self.seed_file(seed)
         if path.exists():
             self._progress(self.plan.rounds)
@@ -167,18 +160,13 @@ class Worker:
         found = self.differentiate(Seeds.of(seed), after)
         write_with(path, lambda f: np.savez(f, reward=found.reward, norms=found.norms))
 
-    def _branch_file(self, batch: Any, round_: int) -> Path:
+    def _branch_file(self, batch: Batch, round_: int) -> Path:
         kind = batch.first.aggregator.replace(":", "-") or "audited"
         return self.folder / "work" / f"honest-{kind}-{batch.first.seed:05d}-{round_:06d}.npz"
 
 
-def save_state(path: Path, state: Any, records: list[Any]) -> None:
+def save_state(path: Path, state: State, records: list[Record]) -> None:
     """A state and the records so far, bit by bit."""
-    import jax
-
-    from verax.audit.files import write_with
-    from verax.learning.protocol import Record
-
     arrays = {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(jax.tree.leaves(state.params))}
     arrays |= {"history": np.asarray(state.history), "round": np.asarray(state.round)}
     if records:
@@ -187,13 +175,8 @@ def save_state(path: Path, state: Any, records: list[Any]) -> None:
     write_with(path, lambda file: np.savez(file, **arrays))  # pyright: ignore[reportArgumentType]
 
 
-def load_state(path: Path, like: Any) -> tuple[Any, list[Any]]:
+def load_state(path: Path, like: State) -> tuple[State, list[Record]]:
     """What `save_state` saved; `like` is a state of the same model."""
-    import jax
-
-    from verax.learning import State
-    from verax.learning.protocol import Record
-
     with np.load(path) as file:
         count = len(jax.tree.leaves(like.params))
         leaves = [file[f"leaf{k}"] for k in range(count)]
@@ -201,37 +184,3 @@ def load_state(path: Path, like: Any) -> tuple[Any, list[Any]]:
         records = [Record(*(file[name] for name in Record._fields))] if "gram" in file else []
         state = State(params, file["history"], int(file["round"]))
     return state, records
-
-
-def _process(folder: Path, k: int) -> int:
-    """The life of a worker process: its progress goes to standard output, a number a line."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if cores:
-        # XLA makes as many threads as it sees cores when it starts; afterwards all are free again.
-        os.sched_setaffinity(0, {cores[k % len(cores)]})
-    import jax
-
-    jax.devices("cpu")
-    from verax.audit.plan import Plan
-    from verax.audit.run import task_of
-
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which tells us
-
-    def progress(rounds: int) -> None:
-        try:
-            print(rounds, flush=True)
-        except BrokenPipeError:  # the parent is gone
-            stop.set()
-
-    plan = Plan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
-    try:
-        Worker(plan, task_of(plan), folder, progress, stop).work(k)
-    except StoppedError:
-        return 0
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(_process(Path(sys.argv[1]), int(sys.argv[2])))

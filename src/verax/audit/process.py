@@ -1,0 +1,49 @@
+"""A worker as a process of its own: `python -m verax.audit.process FOLDER K`.
+
+It runs XLA on one thread: a small model's many small operations are fastest that way, and two such
+processes use two cores better than one that shares every operation between them. Its progress goes
+to standard output, a number of rounds a line; SIGTERM, or a parent that is gone, makes it save its
+state and end.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+import jax
+
+from verax.audit.plan import Plan
+from verax.audit.run import task_of
+from verax.audit.worker import StoppedError, Worker
+
+
+def main(folder: Path, k: int) -> None:
+    """Do the jobs of the plan in the folder that nobody else has claimed."""
+    if hasattr(os, "sched_setaffinity"):
+        # XLA makes as many threads as it sees cores when it starts.
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[k % len(cores)]})
+        jax.devices("cpu")
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which tells us
+
+    def progress(rounds: int) -> None:
+        try:
+            print(rounds, flush=True)
+        except BrokenPipeError:
+            stop.set()
+
+    plan = Plan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
+    try:
+        Worker(plan, task_of(plan), folder, progress, stop).work(k)
+    except StoppedError:
+        return
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
