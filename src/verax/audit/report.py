@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 import re
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jinja2
+
+from verax.audit.files import write_text
 
 __all__ = ["write_report"]
 
@@ -32,14 +33,7 @@ def write_report(audit: dict[str, Any], path: Path) -> None:
         path: The file to write. Its folder is made if missing; a page already there is replaced
             only once the new one is complete.
     """
-    page = _render(audit)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(page, encoding="utf-8", newline="\n")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
+    write_text(path, _render(audit))
 
 
 def _render(audit: dict[str, Any]) -> str:
