@@ -75,7 +75,7 @@ class Fields:
 
     def _typed(self, name: str, default: Any, kind: Any, words: str) -> Any:
         value = self._take(name, default)
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+        if not isinstance(value, kind) or isinstance(value, bool):
             raise ValueError(f"{self._prefix}{name} must be {words}, is {value!r}")
         return value
 

@@ -130,17 +130,17 @@ def verdict(judgement: Judgement) -> list[str]:
     best = judgement.best
     low, high = best.common
     if best.holds:
-        name, worst = max(
-            (judgement.best_response(best, judgement.multiplier, k) for k in range(len(free))),
-            key=lambda pair: pair[1],
-        )
-        scale = float(np.abs(evidence.honest_rewards).mean())
+        sizes = np.abs(evidence.honest_rewards.mean(axis=0))[list(plan.deviators)]
+        choices = [judgement.best_response(best, judgement.multiplier, k) for k in range(len(free))]
+        k = int(np.argmax([gain / size for (_, gain), size in zip(choices, sizes, strict=True)]))
+        name, worst = choices[k]
         end = "∞" if math.isinf(high) else f"{high:.3g}"
         unit = "times the profile" if best.name == "profile" else "as C"
         lines.append(
             f"The {best.name} price holds from {low:.3g} to {end} {unit}; at "
-            f"{judgement.multiplier:.3g} the best misreport tried ({name}) gains "
-            f"{worst:.2g}, {worst / scale:.2%} of the honest loss."
+            f"{judgement.multiplier:.3g} the best misreport tried ({name}, "
+            f"{task.names[plan.deviators[k]]}) gains {worst:.2g}, {worst / sizes[k]:.2%} of that "
+            "member's honest reward."
         )
     else:
         lines.append(f"No schedule deters everything that was tried. {_reason(judgement)}")
