@@ -2,52 +2,63 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+DEVELOPMENT := .[test,lint,docs,build]
 WORKERS ?= 2
 
 .PHONY: audit test test-all coverage bench lint format docs build system-deps clean
 .DELETE_ON_ERROR:
 
+# What the commands need; then, on top, what working on the project needs.
 $(VENV)/.ready: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (once, about a minute)"
-	@if command -v uv >/dev/null 2>&1; then \
-	  uv venv --quiet --clear --python $(PYTHON) $(VENV) && \
-	  VIRTUAL_ENV=$(VENV) uv pip install --quiet --constraint constraints.txt --editable '.[test,lint,docs,build]'; \
-	else \
-	  $(PYTHON) -m venv --clear $(VENV) && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-script-location --constraint constraints.txt --editable '.[test,lint,docs,build]'; \
-	fi
+	@if command -v uv >/dev/null 2>&1; then uv venv --quiet --clear --python $(PYTHON) $(VENV); \
+	else $(PYTHON) -m venv --clear $(VENV); fi
+	@$(call install,.)
 	@touch $@
+
+$(VENV)/.dev: $(VENV)/.ready
+	@echo "Adding Flower, Ray, databases and the tools of development (once, one or two minutes)"
+	@$(call install,$(DEVELOPMENT))
+	@touch $@
+
+define install
+if command -v uv >/dev/null 2>&1; then \
+  VIRTUAL_ENV=$(VENV) uv pip install --quiet --constraint constraints.txt --editable '$(1)'; \
+else \
+  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-script-location --constraint constraints.txt --editable '$(1)'; \
+fi
+endef
 
 audit: $(VENV)/.ready  ## the main job: a verdict in the terminal, a report to open
 	@$(BIN)/verax audit --out verax-audit
 
-test: $(VENV)/.ready
+test: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
-test-all: $(VENV)/.ready
+test-all: $(VENV)/.dev
 	@$(BIN)/python -m pytest -n $(WORKERS)
 
-coverage: $(VENV)/.ready  ## fails below 95 % of branches in the mechanism and the game
+coverage: $(VENV)/.dev  ## fails below 95 % of branches in the mechanism and the game
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --cov --cov-report=
 	@$(BIN)/python -m coverage report --include='src/verax/mechanism/*,src/verax/game/*' --fail-under=95
 
-bench: $(VENV)/.ready  ## builds the peers' environments on first use (gigabytes, minutes)
+bench: $(VENV)/.dev  ## builds the peers' environments on first use (gigabytes, minutes)
 	@$(BIN)/python benchmarks/norms.py
 	@$(BIN)/python benchmarks/compare.py
 
-lint: $(VENV)/.ready
+lint: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/ruff format --quiet --check .
 	@$(BIN)/pyright --warnings
 
-format: $(VENV)/.ready
+format: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 
-docs: $(VENV)/.ready
+docs: $(VENV)/.dev
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-build: $(VENV)/.ready
+build: $(VENV)/.dev
 	@rm -rf dist
 	@$(BIN)/python -m build --outdir dist . >/dev/null
 	@$(BIN)/twine check --strict dist/*

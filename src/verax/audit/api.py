@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.audit import figures
-from verax.audit.files import write_text
+from verax.files import write_text
 from verax.audit.judge import Judgement, judge
 from verax.audit.plan import Plan
 from verax.audit.propose import propose, terms_toml

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from verax.audit.files import write_bytes
+from verax.files import write_bytes
 
 __all__ = ["draw"]
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from verax.audit.files import write_with
+from verax.files import write_with
 from verax.audit.work import Batch, Run
 from verax.game.reporting import from_json
 from verax.learning import Outcome

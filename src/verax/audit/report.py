@@ -17,7 +17,7 @@ from typing import Any
 
 import jinja2
 
-from verax.audit.files import write_text
+from verax.files import write_text
 
 __all__ = ["write_report"]
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from verax.audit.files import write_text, write_with
+from verax.files import write_text, write_with
 from verax.audit.plan import Plan
 from verax.audit.record import read_table, write_table
 from verax.audit.work import all_runs

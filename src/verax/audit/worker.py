@@ -16,7 +16,7 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from verax.audit.files import write_with
+from verax.files import write_with
 from verax.audit.plan import Plan, aggregator_of
 from verax.audit.record import batch_tables, write_table
 from verax.audit.work import Batch, branches, layout, levels_of

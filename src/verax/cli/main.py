@@ -11,6 +11,8 @@ from verax.cli import audit, bounds, example
 
 __all__ = ["app", "main"]
 
+# What a wrong command line raises; its name depends on whether typer carries a click of its own.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 _STOPPED = 130  # as shells say it for Ctrl-C
 
 app = typer.Typer(
@@ -46,7 +48,7 @@ def main() -> None:
         code = app(standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         code = _STOPPED
-    except (ValueError, OSError, typer.TyperException) as error:
+    except (ValueError, OSError, _UsageError) as error:
         message = getattr(error, "format_message", error.__str__)()
         if message:  # empty when the help was printed instead
             print(f"verax: {' '.join(message.split())}", file=sys.stderr)

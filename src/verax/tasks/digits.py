@@ -13,7 +13,7 @@ from sklearn.datasets import load_digits
 
 from verax.learning.task import Task
 from verax.tasks import partition
-from verax.tasks.models import accuracy, cross_entropy, perceptron
+from verax.tasks.models import perceptron
 
 __all__ = ["SOFTMAX_L2", "digits", "softmax_constants"]
 
@@ -59,18 +59,18 @@ def digits(
     train, test = partition.train_test(parts, rng)
     match model:
         case "mlp":
-            init, loss = perceptron((64, 64, 10)), cross_entropy()
+            network = perceptron((64, 64, 10))
         case "softmax":
-            init, loss = perceptron((64, 10), zero=True), cross_entropy(SOFTMAX_L2)
+            network = perceptron((64, 10), zero=True, l2=SOFTMAX_L2)
         case _:
             raise ValueError(f"model is {model!r}, must be mlp or softmax")
     return Task(
         name="digits",
         train=[(x[own], labels[own]) for own in train],
         test=[(x[own], labels[own]) for own in test],
-        init=init,
-        loss=loss,
-        accuracy=accuracy,
+        init=network.init,
+        loss=network.loss,
+        accuracy=network.accuracy,
     )
 
 

@@ -1,0 +1,6 @@
+"""Models of classification tasks, as pure functions; one file each."""
+
+from verax.tasks.models.model import Model
+from verax.tasks.models.perceptron import perceptron
+
+__all__ = ["Model", "perceptron"]
