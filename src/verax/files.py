@@ -1,4 +1,4 @@
-"""Files that are whole or not there: written beside, synced, then renamed."""
+"""Files that are whole or not there: written beside, synced, then renamed; and where caches are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-__all__ = ["write_bytes", "write_text", "write_with"]
+__all__ = ["cache_folder", "write_bytes", "write_text", "write_with"]
 
 
 def write_with(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -32,3 +32,11 @@ def write_bytes(path: Path, content: bytes) -> None:
 def write_text(path: Path, content: str) -> None:
     """Write text, whole or not at all."""
     write_bytes(path, content.encode())
+
+
+def cache_folder() -> Path:
+    """$VERAX_CACHE, else a folder in the user's cache; whatever is in it can be made again."""
+    chosen = os.environ.get("VERAX_CACHE")
+    if chosen:
+        return Path(chosen)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "verax"

@@ -5,7 +5,15 @@ import pytest
 from numpy.testing import assert_allclose
 
 from verax.game import Levels, LogisticReward, OwnLoss, Quadratics
-from verax.learning import Differentiator, Median, Protocol, Seeds, Simulator, honest
+from verax.learning import (
+    Differentiator,
+    Median,
+    Protocol,
+    Seeds,
+    Simulator,
+    honest,
+    tangent_rounds,
+)
 from verax.learning.sensitivity import stages
 from verax.mechanism import Blocks, refined_blocks
 from verax.tasks import digits, quadratics
@@ -62,3 +70,17 @@ def test_stages_cover_all_rounds_with_the_blocks_begun():
     assert stages(Blocks((1,), 5)) == [(0, 5, 1)]
     with pytest.raises(ValueError, match="blocks cover 5 rounds, the run has 9"):
         Differentiator(Simulator(digits(), Protocol(), 9), Blocks((1,), 5), OwnLoss())
+
+
+def test_derivatives_of_some_clients_are_those_among_all():
+    T, blocks = 6, Blocks((1, 4), 6)
+    simulator = Simulator(digits(model="softmax"), Protocol(step=0.2), T)
+    everybody = Differentiator(simulator, blocks, OwnLoss())(Seeds.of(0))
+    heard = []
+    some = Differentiator(simulator, blocks, OwnLoss(), [2])
+    found = some(Seeds.of(0), heard.append)
+    assert_allclose(found.reward[2], everybody.reward[2], rtol=1e-4)
+    assert_allclose(found.norms[2], everybody.norms[2], rtol=1e-3, atol=1e-4)
+    assert not found.reward[:2].any()
+    assert not found.norms[:2].any()
+    assert sum(heard) == tangent_rounds(blocks, 1) == 3 * 1 + 3 * 2

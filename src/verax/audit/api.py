@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 from verax.audit import figures
-from verax.files import write_text
 from verax.audit.judge import Judgement, judge
 from verax.audit.plan import Plan
 from verax.audit.propose import propose, terms_toml
 from verax.audit.report import write_report
 from verax.audit.run import run
 from verax.audit.summary import summary
+from verax.files import write_text
 from verax.learning import Task
 from verax.mechanism import Terms
 

@@ -207,7 +207,10 @@ def judge(plan: Plan, task: Task, folder: Path) -> Judgement:
         np.mean([s.reward for s in known], axis=0), np.mean([s.norms for s in known], axis=0)
     )
     blocks = refined_blocks(plan.rounds, plan.per_halving)
-    own, shared = individual_profile(mean, blocks), common_profile(mean, blocks)
+    shared = common_profile(mean, blocks)
+    # Where only some could deviate, as in the paper, they and the others are charged alike.
+    everybody = len(plan.deviators) == task.clients
+    own = individual_profile(mean, blocks) if everybody else shared
     series = evidence.norm_series
     rate = _best_discount(evidence, series)
     T, N = plan.rounds, task.clients

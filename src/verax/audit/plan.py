@@ -59,10 +59,12 @@ class Plan:
     """What is tried.
 
     Attributes:
-        task: "digits", or the name of a task given as an object.
+        task: a name in `verax.tasks.TASKS`, or that of a task given as an object.
+        data: LEAF's folder, for tasks that are read from one.
+        encoder: the text encoder's folder, for sent140.
         clients: N, for tasks that split their data themselves.
-        model: of the task.
-        split: how data are split among clients.
+        model: of the task; empty: its own.
+        split: how data are split among clients; empty: the task's own way.
         alpha: of the Dirichlet split.
         partition_seed: of the split.
         protocol: "fedsgd" or "fedavg".
@@ -87,13 +89,16 @@ class Plan:
         judging_seeds: replicas that judge.
         first_seed: number of the first replica.
         per_halving: how finely blocks are refined toward the end.
+        test_samples: judge by at most so many samples of each client, drawn once; 0: by all.
         evaluate_every: evaluate the model also after every so many rounds; 0: only at the end.
     """
 
     task: str = "digits"
+    data: str = ""
+    encoder: str = ""
     clients: int = 3
-    model: str = "mlp"
-    split: str = "dirichlet"
+    model: str = ""
+    split: str = ""
     alpha: float = 1.0
     partition_seed: int = 0
     protocol: str = "fedsgd"
@@ -125,6 +130,7 @@ class Plan:
     judging_seeds: int = 6
     first_seed: int = 0
     per_halving: int = 1
+    test_samples: int = 0
     evaluate_every: int = 0
 
     def __post_init__(self) -> None:
@@ -145,6 +151,8 @@ class Plan:
             )
         if not (math.isfinite(self.tolerance) and self.tolerance > 0):
             raise ValueError(f"tolerance is {self.tolerance:g}, must be a finite number > 0")
+        if self.test_samples < 0:
+            raise ValueError(f"test-samples is {self.test_samples}, must be ≥ 0")
         if self.evaluate_every < 0:
             raise ValueError(f"evaluate-every is {self.evaluate_every}, must be ≥ 0")
         wrong = [i for i in self.deviating if not 0 <= i < self.clients]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import jax
 
+from verax.audit.compiled import remember_compiled
 from verax.audit.plan import Plan
 from verax.audit.run import task_of
 from verax.audit.worker import StoppedError, Worker
@@ -28,6 +29,7 @@ def main(folder: Path, k: int) -> None:
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[k % len(cores)]})
         jax.devices("cpu")
+    remember_compiled()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which tells us

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from verax.files import write_with
 from verax.audit.work import Batch, Run
+from verax.files import write_with
 from verax.game.reporting import from_json
 from verax.learning import Outcome
 

@@ -15,21 +15,23 @@ import shutil
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from verax.files import write_text, write_with
 from verax.audit.plan import Plan
 from verax.audit.record import read_table, write_table
 from verax.audit.work import all_runs
 from verax.audit.worker import Progress, StoppedError, Worker
-from verax.learning import Task
-from verax.mechanism import Sensitivities
-from verax.tasks import digits
+from verax.files import write_text, write_with
+from verax.learning import Batch, Task, tangent_rounds
+from verax.mechanism import Sensitivities, refined_blocks
+from verax.tasks import named
 
 __all__ = ["free_memory", "load_sensitivities", "memory_of", "run", "task_of", "total_rounds"]
 
@@ -76,17 +78,37 @@ def run(
     _join(Worker(plan, task, folder, tick, threading.Event()))
 
 
-def task_of(plan: Plan) -> Task:
-    """The task that a plan describes."""
-    if plan.task != "digits":
-        raise ValueError(f"task is {plan.task!r}, must be digits; others go through the Python API")
-    return digits(plan.clients, plan.model, plan.split, plan.alpha, plan.partition_seed)  # pyright: ignore
+def task_of(plan: Plan, progress: Callable[[int], None] | None = None) -> Task:
+    """The task that a plan describes; `progress` hears of texts just encoded."""
+    task = named(
+        plan.task,
+        clients=plan.clients,
+        model=plan.model,
+        split=plan.split,
+        alpha=plan.alpha,
+        seed=plan.partition_seed,
+        data=plan.data,
+        encoder=plan.encoder,
+        progress=progress,
+    )
+    return _fewer_tests(task, plan) if plan.test_samples else task
+
+
+def _fewer_tests(task: Task, plan: Plan) -> Task:
+    def drawn(client: int, batch: Batch) -> Batch:
+        rng = np.random.default_rng([plan.partition_seed, client])
+        size = len(batch[0])
+        rows = np.sort(rng.permutation(size)[: plan.test_samples])
+        return tuple(array[rows] for array in batch)
+
+    return replace(task, test=[drawn(i, batch) for i, batch in enumerate(task.test)])
 
 
 def total_rounds(plan: Plan, segment: int = 50) -> int:
-    """Run-rounds that the whole plan takes: the length of its progress bar."""
+    """Run-rounds that the whole plan takes, derivatives counted by their tangents."""
     runs = sum(plan.rounds - run.branch for run in all_runs(plan, min(segment, plan.rounds)))
-    return runs + plan.rounds * plan.setting_seeds
+    blocks = refined_blocks(plan.rounds, plan.per_halving)
+    return runs + plan.setting_seeds * tangent_rounds(blocks, len(plan.deviators))
 
 
 def load_sensitivities(folder: Path) -> list[Sensitivities]:
@@ -231,7 +253,9 @@ def _claim_folder(plan: Plan, task: Task, folder: Path) -> None:
         return
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; choose another --out")
-    strange = [path for path in folder.glob("*") if path.name != "versions.json"]
+    strange = [
+        path for path in folder.glob("*") if path.name not in ("versions.json", "likeness.json")
+    ]
     if strange:
         raise ValueError(f"{folder} is not empty and holds no audit; choose another --out")
     write_text(folder / "versions.json", json.dumps(_versions(task), indent=2))

@@ -18,8 +18,9 @@ from verax import __version__
 from verax.audit.judge import SCHEDULES, Judgement, Priced
 from verax.audit.windows import Window, interval
 from verax.game import ScaleAndNoise, Timed
+from verax.learning import label_distances
 
-__all__ = ["NOT_TRIED", "summary", "verdict"]
+__all__ = ["NOT_TRIED", "alike", "summary", "verdict"]
 
 Array = NDArray[np.float64]
 
@@ -49,7 +50,7 @@ def summary(judgement: Judgement, folder: Path) -> dict[str, Any]:
         "verax": __version__,
         "task": judgement.task.name,
         "title": f"{judgement.task.name}: {judgement.task.clients} clients, {plan.rounds} rounds",
-        "settings": _settings(judgement),
+        "settings": _settings(judgement) + alike(judgement, folder),
         "verdict": verdict(judgement),
         "tolerance": float(evidence.tolerances.mean()),
         "schedules": list(SCHEDULES),
@@ -82,6 +83,7 @@ def summary(judgement: Judgement, folder: Path) -> dict[str, Any]:
             }
             for row in judgement.rules
         ],
+        "likeness": _likeness(judgement, folder),
         "diverged": {str(d): r for d, r in evidence.diverged.items()},
         "not_tried": list(NOT_TRIED),
         "versions": {name: value for name, value in known.items() if name != "data"},
@@ -260,6 +262,35 @@ def _settings(judgement: Judgement) -> list[list[str]]:
         ],
         ["discount rate found", f"{judgement.discount:.4g} a round"],
     ]
+
+
+def _likeness(judgement: Judgement, folder: Path) -> dict[str, Any]:
+    """How alike the clients are: label shares, gradients, ζ and ρ."""
+    far = label_distances(judgement.task.train)
+    path = folder / "likeness.json"
+    points = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    return {"label_distances": None if far is None else far.tolist(), "points": points}
+
+
+def alike(judgement: Judgement, folder: Path) -> list[list[str]]:
+    """How alike the clients are, in words: (what, how much)."""
+    likeness = _likeness(judgement, folder)
+    rows: list[list[str]] = []
+    if likeness["label_distances"]:
+        rows.append(
+            ["label shares differ by", _range(likeness["label_distances"]) + " (total variation)"]
+        )
+    for point in likeness["points"]:
+        known = [value for value in point["cosines"] if value is not None]
+        text = f"cosine of their gradients {_range(known)}" if known else "gradients lost in noise"
+        text += f", ζ = {point['zeta']:.3g}, ρ = {point['rho']:.3g}"
+        rows.append([f"clients compared after {point['round']} rounds", text])
+    return rows
+
+
+def _range(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.3g}" if low == high else f"{low:.3g} … {high:.3g}"
 
 
 def _interval(values: Array) -> dict[str, float]:

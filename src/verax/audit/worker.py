@@ -6,6 +6,8 @@ each leaves its result as a file.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import threading
 import time
@@ -16,15 +18,26 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from verax.files import write_with
 from verax.audit.plan import Plan, aggregator_of
 from verax.audit.record import batch_tables, write_table
 from verax.audit.work import Batch, branches, layout, levels_of
-from verax.learning import Differentiator, Seeds, Simulator, State, Task
+from verax.files import write_text, write_with
+from verax.learning import (
+    Differentiator,
+    Seeds,
+    Simulator,
+    State,
+    Task,
+    measure_likeness,
+    tangent_rounds,
+)
 from verax.learning.protocol import Record
 from verax.mechanism import refined_blocks
 
 __all__ = ["Progress", "StoppedError", "Worker", "load_state", "save_state"]
+
+#: Gradients of all clients together must not be more numbers than this to be compared.
+_COMPARED = 100_000_000
 
 #: Seconds between two saved states of a running batch.
 _SAVE_EVERY = 2.0
@@ -58,7 +71,9 @@ class Worker:
             self.simulators[name] = Simulator(task, protocol, plan.rounds)
         self.batches = layout(plan, audited, folder)
         blocks = refined_blocks(plan.rounds, plan.per_halving)
-        self.differentiate = Differentiator(audited, blocks, plan.make_reward())
+        self.differentiate = Differentiator(
+            audited, blocks, plan.make_reward(), sorted(plan.deviators)
+        )
 
     def work(self, k: int) -> None:
         """Do what is unclaimed: honest runs first, for others begin where they stand.
@@ -89,6 +104,27 @@ class Worker:
     def seed_file(self, seed: int) -> Path:
         """Where the derivatives of a replica are."""
         return self.folder / "work" / f"sensitivity-{seed:05d}.npz"
+
+    @property
+    def likeness_file(self) -> Path:
+        """How alike the clients are, at the start and at the end of an honest run."""
+        return self.folder / "likeness.json"
+
+    def _likeness(self, simulator: Simulator, seeds: Seeds, *states: State) -> None:
+        N = simulator.task.clients
+        if N * simulator.parameters > _COMPARED:
+            return
+        points = [jax.tree.map(lambda leaf: leaf[0], state.params) for state in states]
+        found = [
+            {
+                "round": state.round,
+                "cosines": [_finite(value) for value in alike.cosines],
+                "zeta": _finite(alike.zeta),
+                "rho": _finite(alike.rho),
+            }
+            for state, alike in zip(states, measure_likeness(simulator, points, seeds), strict=True)
+        ]
+        write_text(self.likeness_file, json.dumps(found))
 
     def _claimed(self, name: str, job: Callable[[], None]) -> None:
         if self.stop.is_set():
@@ -140,6 +176,8 @@ class Worker:
             after_segment=after,
             done=done,
         )
+        if batch.first.role == "honest" and not self.likeness_file.exists():
+            self._likeness(simulator, seeds, start, outcome.state)
         runs, rounds = batch_tables(batch, outcome)
         write_table(rounds_file, [rounds])
         write_table(runs_file, [runs])  # last: it marks the batch as done
@@ -149,11 +187,12 @@ class Worker:
         """R and J of one replica."""
         path = self.seed_file(seed)
         if path.exists():
-            self._progress(self.plan.rounds)
+            differentiate = self.differentiate
+            self._progress(tangent_rounds(differentiate.blocks, len(differentiate.clients)))
             return
 
-        def after(length: int) -> None:
-            self._progress(length)
+        def after(done: int) -> None:
+            self._progress(done)
             if self.stop.is_set():
                 raise StoppedError
 
@@ -184,3 +223,7 @@ def load_state(path: Path, like: State) -> tuple[State, list[Record]]:
         records = [Record(*(file[name] for name in Record._fields))] if "gram" in file else []
         state = State(params, file["history"], int(file["round"]))
     return state, records
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+from verax.cli.bars import progress_bar
 
 __all__ = ["audit"]
 
@@ -30,11 +32,23 @@ def audit(
     plan: Annotated[
         Path | None, typer.Option(help="A plan.toml to start from; options below change it.")
     ] = None,
-    task: Annotated[str | None, typer.Option(help="The task: digits.")] = None,
+    task: Annotated[
+        str | None, typer.Option(help="digits, femnist, shakespeare or sent140 [digits].")
+    ] = None,
+    data: Annotated[str | None, typer.Option(help="LEAF's folder with train/ and test/.")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="A text encoder's folder, for sent140.")
+    ] = None,
     clients: Annotated[int | None, typer.Option(help="N, the number of clients [3].")] = None,
-    model: Annotated[str | None, typer.Option(help="mlp or softmax [mlp].")] = None,
+    model: Annotated[
+        str | None, typer.Option(help="mlp or softmax; cnn or cnn-grey; … [mlp].")
+    ] = None,
     split: Annotated[
-        str | None, typer.Option(help="dirichlet, iid, by-size or by-label [dirichlet].")
+        str | None,
+        typer.Option(
+            help="dirichlet, iid, by-size, by-label; of LEAF's users: shuffled, by-order, "
+            "by-similarity, users [dirichlet; shuffled]."
+        ),
     ] = None,
     alpha: Annotated[float | None, typer.Option(help="Of the Dirichlet split [1].")] = None,
     protocol: Annotated[str | None, typer.Option(help="fedsgd or fedavg [fedsgd].")] = None,
@@ -94,6 +108,8 @@ def audit(
     """
     options = {
         "task": task,
+        "data": data,
+        "encoder": encoder,
         "clients": clients,
         "model": model,
         "split": split,
@@ -136,21 +152,13 @@ def _run(
 
     start = Plan() if path is None else _load(path)
     plan = replace(start, **given)
-    data = task_of(plan)
+    with progress_bar("reading", "texts encoded") as bar:
+        data = task_of(plan, bar.advance)
     if again and (out / "plan.toml").exists():
         shutil.rmtree(out)
     allowed = None if memory is None else memory_of(memory)
-    console = Console(stderr=True)
-    with Progress(
-        TextColumn("auditing"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f} rounds"),
-        console=console,
-        transient=True,
-    ) as bar:
-        line = bar.add_task("auditing", total=total_rounds(plan))
+    with progress_bar("auditing", "rounds", total_rounds(plan)) as bar:
+        tick: Callable[[int], None] = bar.advance
         result = run_audit(
             data,
             plan,
@@ -158,7 +166,7 @@ def _run(
             memory=allowed,
             workers=workers,
             processes=True,
-            progress=lambda done: bar.advance(line, done),
+            progress=tick,
         )
     if as_json:
         typer.echo(json.dumps(result.summary, ensure_ascii=False))

@@ -11,17 +11,20 @@ from verax.learning.aggregators import (
     TrimmedMean,
     WeightedMean,
 )
+from verax.learning.likeness import Likeness, label_distances, measure_likeness
 from verax.learning.protocol import Protocol
-from verax.learning.sensitivity import Differentiator
+from verax.learning.sensitivity import Differentiator, tangent_rounds
 from verax.learning.simulator import Outcome, Seeds, Simulator, State, honest
-from verax.learning.task import Task
+from verax.learning.task import Batch, Task
 
 __all__ = [
     "Aggregator",
+    "Batch",
     "Clipped",
     "Differentiator",
     "GeometricMedian",
     "Krum",
+    "Likeness",
     "Mean",
     "Median",
     "MultiKrum",
@@ -34,4 +37,7 @@ __all__ = [
     "TrimmedMean",
     "WeightedMean",
     "honest",
+    "label_distances",
+    "measure_likeness",
+    "tangent_rounds",
 ]

@@ -16,12 +16,14 @@ import jax
 import jax.numpy as jnp
 
 from verax.learning.aggregators import Aggregator, Mean, Weighing
+from verax.learning.outer import Outer, dense, is_outer
 from verax.learning.reporting import Draws, Round, client_norms, messages, per_client, scales
 from verax.learning.task import Batch
 
 __all__ = ["GRAM_LIMIT", "Protocol", "Record", "federated_round", "gram_matrix"]
 
 Array = jax.Array
+Slope = Callable[[Any, Batch], tuple[Array, Any]]
 
 #: Up to this many clients the whole Gram matrix of a round is recorded.
 GRAM_LIMIT = 64
@@ -87,7 +89,7 @@ class Record(NamedTuple):
 
 
 def federated_round(
-    loss: Callable[[Any, Batch], Array],
+    slope: Slope,
     protocol: Protocol,
     params: Any,
     batches: Batch,
@@ -99,7 +101,7 @@ def federated_round(
     """One round: what the clients compute, what they send, what the server makes of it.
 
     Args:
-        loss: the task's loss.
+        slope: the task's loss and its gradient.
         protocol: how to train.
         params: θ_t.
         batches: each client's samples, arrays of shape (N, L, batch, …).
@@ -111,12 +113,15 @@ def federated_round(
     Returns:
         θ_{t+1}, the histories, and the record.
     """
-    losses, updates = jax.vmap(lambda batch: _client_update(loss, protocol, params, batch))(batches)
+    losses, updates = jax.vmap(lambda batch: _client_update(slope, protocol, params, batch))(
+        batches
+    )
     server_step = protocol.step if protocol.kind == "fedsgd" else 1.0
     clients = losses.shape[0]
     aggregator = protocol.aggregator
     if drawn is None and isinstance(aggregator, Weighing) and clients <= GRAM_LIMIT:
         # Messages are multiples of the updates: nothing of their size needs to be written again.
+        updates = dense(updates, unless_it_pays=True)
         true = gram_matrix(updates)
         a = levels.a
         sent = a[:, None] * true * a[None]
@@ -124,6 +129,7 @@ def federated_round(
         weights = aggregator.weights(sent, present) * a * server_step
         params = jax.tree.map(lambda p, u: p - _weighed(weights, u), params, updates)
     else:
+        updates = dense(updates)
         norms = client_norms(updates)
         if drawn is None:
             m = jax.tree.map(lambda u: per_client(levels.a, u) * u, updates)
@@ -146,35 +152,39 @@ def federated_round(
 
 def gram_matrix(tree: Any) -> Array:
     """⟨m_i, m_j⟩ over all leaves of a tree with a leading client axis."""
-    leaves = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(tree)]
-    n = leaves[0].shape[0]
+    parts = jax.tree.leaves(tree, is_leaf=is_outer)
+    factored = sum((part.gram() for part in parts if is_outer(part)), start=jnp.zeros(()))
+    leaves = [part.reshape(part.shape[0], -1) for part in parts if not is_outer(part)]
+    n = jax.tree.leaves(tree)[0].shape[0]
     if n > _PAIRWISE:
-        return sum((leaf @ leaf.T for leaf in leaves), start=jnp.zeros(()))
+        return sum((leaf @ leaf.T for leaf in leaves), start=factored)
     pair = {
         (i, j): sum((jnp.vdot(leaf[i], leaf[j]) for leaf in leaves), start=jnp.zeros(()))
         for i in range(n)
         for j in range(i, n)
     }
-    return jnp.stack([jnp.stack([pair[min(i, j), max(i, j)] for j in range(n)]) for i in range(n)])
+    rows = [jnp.stack([pair[min(i, j), max(i, j)] for j in range(n)]) for i in range(n)]
+    return factored + jnp.stack(rows)
 
 
 def _client_update(
-    loss: Callable[[Any, Batch], Array], protocol: Protocol, params: Any, batches: Batch
+    slope: Slope, protocol: Protocol, params: Any, batches: Batch
 ) -> tuple[Array, Any]:
     """A client's first training loss and its true update."""
-    slope = jax.value_and_grad(loss)
     if protocol.kind == "fedsgd":
         return slope(params, tuple(array[0] for array in batches))
 
     def local(p: Any, batch: Batch) -> tuple[Any, Array]:
         value, gradient = slope(p, batch)
-        return jax.tree.map(lambda q, g: q - protocol.step * g, p, gradient), value
+        return jax.tree.map(lambda q, g: q - protocol.step * g, p, dense(gradient)), value
 
     after, values = jax.lax.scan(local, params, batches)
     return values[0], jax.tree.map(jnp.subtract, params, after)
 
 
-def _weighed(weights: Array, updates: Array) -> Array:
+def _weighed(weights: Array, updates: Any) -> Array:
+    if isinstance(updates, Outer):
+        return updates.weighed(weights)
     n = updates.shape[0]
     if n > _PAIRWISE:
         return jnp.tensordot(weights, updates, 1)

@@ -9,7 +9,7 @@ toward the end, and most of the run has few.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -22,7 +22,7 @@ from verax.learning.reporting import Round
 from verax.learning.simulator import Seeds, Simulator
 from verax.mechanism import Blocks, Sensitivities
 
-__all__ = ["Differentiator", "stages"]
+__all__ = ["Differentiator", "stages", "tangent_rounds"]
 
 Array = jax.Array
 
@@ -42,6 +42,11 @@ def stages(blocks: Blocks, most: int = 2) -> list[tuple[int, int, int]]:
     ]
 
 
+def tangent_rounds(blocks: Blocks, clients: int) -> int:
+    """Tangents times rounds of one replica: how much work its derivatives are."""
+    return sum((end - first) * begun * clients for first, end, begun in stages(blocks))
+
+
 class Differentiator:
     """R and J of a simulator's runs, compiled once for all seeds.
 
@@ -49,14 +54,24 @@ class Differentiator:
         simulator: task, protocol and rounds.
         blocks: over which a is constant.
         reward: what the final losses are worth.
+        clients: whose derivatives are taken (default: everybody's); those of others stay zero.
     """
 
-    def __init__(self, simulator: Simulator, blocks: Blocks, reward: Reward) -> None:
+    def __init__(
+        self,
+        simulator: Simulator,
+        blocks: Blocks,
+        reward: Reward,
+        clients: Sequence[int] | None = None,
+    ) -> None:
         if blocks.rounds != simulator.rounds:
             raise ValueError(f"blocks cover {blocks.rounds} rounds, the run has {simulator.rounds}")
         self.simulator, self.blocks = simulator, blocks
+        everybody = range(simulator.task.clients)
+        self.clients = np.asarray(everybody if clients is None else clients)
         self._advance = jax.jit(
-            lambda *args: _advance(simulator, *args), compiler_options=simulator.compiler
+            lambda *args: _advance(simulator, self.clients, *args),
+            compiler_options=simulator.compiler,
         )
         self._slopes = jax.jit(
             lambda p, d: _reward_slopes(simulator, reward, p, d),
@@ -66,32 +81,34 @@ class Differentiator:
     def __call__(
         self, seeds: Seeds, after_segment: Callable[[int], None] | None = None
     ) -> Sensitivities:
-        """R and J of one replica; `after_segment` is called with the rounds just done."""
+        """R and J of one replica; `after_segment` hears of the tangents × rounds just done."""
         simulator, blocks = self.simulator, self.blocks
-        N, K = simulator.task.clients, len(blocks)
+        N, K, own = simulator.task.clients, len(blocks), self.clients
         params = jax.tree.map(lambda leaf: leaf[0], simulator.start(seeds).params)
         tangents: Any = None
         norms = np.zeros((N, N, K, K))  # [i, j, k, s]
         of_round = blocks.of_round
         for first, end, begun in stages(blocks):
-            tangents = _begin(params, tangents, N, begun)
+            tangents = _begin(params, tangents, len(own), begun)
             for t in range(first, end, simulator.segment):
                 length = min(simulator.segment, end - t)
                 index, present, _ = simulator.inputs(seeds, t, length)
                 block = of_round[t : t + length]
                 params, tangents, moved = self._advance(params, tangents, (index, present, block))
-                moved = np.asarray(moved, dtype=np.float64).reshape(length, N, begun, N)
+                moved = np.asarray(moved, dtype=np.float64).reshape(length, len(own), begun, N)
                 for s in np.unique(block):
                     total = moved[block == s].sum(axis=0)  # (i, k, j)
-                    norms[:, :, :begun, s] += np.swapaxes(total, 1, 2)
+                    norms[own, :, :begun, s] += np.swapaxes(total, 1, 2)
                 if after_segment is not None:
-                    after_segment(length)
-        slopes = np.asarray(self._slopes(params, tangents), dtype=np.float64).reshape(N, K, N)
-        return Sensitivities(slopes[np.arange(N), :, np.arange(N)], norms)
+                    after_segment(length * len(own) * begun)
+        slopes = np.asarray(self._slopes(params, tangents), dtype=np.float64)
+        reward = np.zeros((N, K))
+        reward[own] = slopes.reshape(len(own), K, N)[np.arange(len(own)), :, own]
+        return Sensitivities(reward, norms)
 
 
 def _begin(params: Any, tangents: Any, clients: int, begun: int) -> Any:
-    """Tangents of shape (N · begun, …), ordered by client and block; new ones are zero."""
+    """Tangents of shape (clients · begun, …), ordered by client and block; new ones are zero."""
 
     def grow(leaf: Any, old: Any = None) -> Any:
         new = np.zeros((clients, begun, *leaf.shape), leaf.dtype)
@@ -103,11 +120,11 @@ def _begin(params: Any, tangents: Any, clients: int, begun: int) -> Any:
     return jax.tree.map(grow, params, *(() if tangents is None else (tangents,)))
 
 
-def _advance(simulator: Simulator, params: Any, tangents: Any, inputs: Any) -> Any:
+def _advance(simulator: Simulator, clients: Any, params: Any, tangents: Any, inputs: Any) -> Any:
     N = simulator.task.clients
     lanes = jax.tree.leaves(tangents)[0].shape[0]
-    client, own = np.divmod(np.arange(lanes), lanes // N)
-    pushes = jnp.asarray(client[:, None] == np.arange(N), dtype=jnp.result_type(float))
+    client, own = np.divmod(np.arange(lanes), lanes // len(clients))
+    pushes = jnp.asarray(clients[client][:, None] == np.arange(N), dtype=jnp.result_type(float))
 
     def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], Array]:
         p, d = carry
@@ -118,7 +135,7 @@ def _advance(simulator: Simulator, params: Any, tangents: Any, inputs: Any) -> A
             zero = jnp.zeros_like(a)
             levels = Round(a, zero, zero, zero, zero, zero)
             theta, _, record = federated_round(
-                simulator.task.loss,
+                simulator.task.loss_and_slope,
                 simulator.protocol,
                 theta,
                 batches,
@@ -142,7 +159,7 @@ def _advance(simulator: Simulator, params: Any, tangents: Any, inputs: Any) -> A
 
 
 def _reward_slopes(simulator: Simulator, reward: Reward, params: Any, tangents: Any) -> Array:
-    """dR_j along every tangent, (N · K, N)."""
+    """dR_j along every tangent, (clients · K, N)."""
 
     def worth(p: Any) -> Array:
         return reward(simulator.test_losses(p))

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from verax.game.reporting import Levels
 from verax.learning.batches import batch_indices, participants
+from verax.learning.evaluation import Samples
 from verax.learning.protocol import Protocol, Record, federated_round
 from verax.learning.reporting import Needs, Round, behaviour, draws
 from verax.learning.task import Batch, Task
@@ -31,6 +32,9 @@ Array = jax.Array
 # nothing (measured: same speed, half of the time to compile). Larger models gain about 5 %.
 _QUICK = {"xla_backend_optimization_level": 1}
 _SMALL = 20_000
+
+# Test samples that a larger model is given at a time.
+_EVALUATED = 64
 
 
 @dataclass(frozen=True)
@@ -122,11 +126,10 @@ class Simulator:
             raise ValueError(f"rounds is {rounds}, must be ≥ 1")
         self.task, self.protocol, self.rounds = task, protocol, rounds
         self.segment = min(segment, rounds)
-        train, test = task.padded("train"), task.padded("test")
+        train = task.padded("train")
         self.sizes = train.sizes
         self._train = tuple(jnp.asarray(array) for array in train.arrays)
-        self._test = tuple(jnp.asarray(array) for array in test.arrays)
-        self._valid = jnp.asarray(np.arange(test.sizes.max()) < test.sizes[:, None])
+        self._test = Samples(task.test, 0 if self.parameters < _SMALL else _EVALUATED)
         self._init = jax.jit(task.init)
         self.compiler = _QUICK if self.parameters < _SMALL else None
         self._advance = jax.jit(self._scan, static_argnames="needs", compiler_options=self.compiler)
@@ -204,7 +207,7 @@ class Simulator:
 
     def test_losses(self, params: Any) -> Array:
         """F_i(θ) on each client's test data, (N,), differentiable."""
-        return self._test_losses(params)[0]
+        return self._test.means(self.task.loss, params)
 
     def inputs(self, seeds: Seeds, first: int, length: int) -> tuple[Any, Any, Any]:
         """Sample positions, participants and numbers of `length` rounds from `first` (0-based)."""
@@ -240,6 +243,7 @@ class Simulator:
         self, params: Any, history: Any, inputs: Any, fixed: Any, key: Array, *, needs: Needs
     ) -> tuple[Any, Any, Record]:
         like = jax.tree.map(lambda leaf: leaf[0], params)
+        slope = self.task.loss_and_slope
 
         def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], Record]:
             index, present, number, a, b = now
@@ -251,7 +255,7 @@ class Simulator:
 
             def one(p: Any, past: Any, *levels: Any) -> tuple[Any, Any, Record]:
                 return federated_round(
-                    self.task.loss, self.protocol, p, batches, present, Round(*levels), past, drawn
+                    slope, self.protocol, p, batches, present, Round(*levels), past, drawn
                 )
 
             p, past, record = jax.vmap(one)(*carry, a, b, *fixed)
@@ -261,18 +265,16 @@ class Simulator:
         return params, history, records
 
     def _test_losses(self, params: Any) -> tuple[Array, Array]:
-        """Means over each client's own samples, sample by sample: padding must not count."""
-
-        def mean(values: Callable[[Any, Batch], Array]) -> Array:
-            def client(arrays: Batch, valid: Array) -> Array:
-                each = jax.vmap(lambda *row: values(params, tuple(part[None] for part in row)))
-                return jnp.sum(jnp.where(valid, each(*arrays), 0.0)) / jnp.sum(valid)
-
-            return jax.vmap(client)(self._test, self._valid)
-
-        loss = mean(self.task.loss)
         accuracy = self.task.accuracy
-        return loss, jnp.full_like(loss, jnp.nan) if accuracy is None else mean(accuracy)
+        if accuracy is None:
+            loss = self.test_losses(params)
+            return loss, jnp.full_like(loss, jnp.nan)
+
+        def both(params: Any, batch: Batch) -> Array:
+            return jnp.stack([self.task.loss(params, batch), accuracy(params, batch)])
+
+        loss, right = self._test.means(both, params).T
+        return loss, right
 
     def _for_runs(self, state: State, runs: int) -> State:
         have = jax.tree.leaves(state.params)[0].shape[0]

@@ -40,6 +40,9 @@ class Task:
         loss: (parameters, batch) → mean loss, a scalar.
         accuracy: (parameters, batch) → mean accuracy, or None.
         names: a label per client; default: "client 0", …
+        slope: (parameters, batch) → loss and gradient, where a model has a faster way than
+            differentiating `loss`; it must itself allow forward differentiation, and matrices of
+            the gradient may be left as factors (`verax.learning.outer`).
     """
 
     name: str
@@ -49,6 +52,7 @@ class Task:
     loss: Callable[[Any, Batch], jax.Array]
     accuracy: Callable[[Any, Batch], jax.Array] | None = None
     names: tuple[str, ...] = ()
+    slope: Callable[[Any, Batch], tuple[jax.Array, Any]] | None = None
 
     def __post_init__(self) -> None:
         if len(self.train) < 2:
@@ -68,6 +72,11 @@ class Task:
                 for batch, name in zip(getattr(self, part), names, strict=True)
             ]
             object.__setattr__(self, part, checked)
+
+    @property
+    def loss_and_slope(self) -> Callable[[Any, Batch], tuple[jax.Array, Any]]:
+        """(parameters, batch) → loss and gradient, by the model's own way if it has one."""
+        return self.slope or jax.value_and_grad(self.loss)
 
     @property
     def clients(self) -> int:

@@ -180,7 +180,9 @@ def _backwards(
         later = [sensitivities.system(k, s) @ prices[s] for s in range(k + 1, K)]
         wanted = sensitivities.reward[:, k] - np.sum(later, axis=0)
         matrix = sensitivities.system(k, k)
-        condition[k] = _scaled_condition(matrix)
+        # Clients whose derivatives were not taken have rows of zeros and set no price.
+        known = np.any(matrix != 0, axis=1) | (wanted != 0)
+        condition[k] = _scaled_condition(matrix[np.ix_(known, known)])
         if np.any(wanted > 0):
             reason = _why_undeterred(matrix, wanted, float(condition[k]))
             if reason:
@@ -219,6 +221,8 @@ def _compromise_price(matrix: Array, wanted: Array) -> Array:
 def _scaled_condition(matrix: Array) -> float:
     """Condition number after scaling the diagonal to one: units of clients do not count."""
     scale = np.sqrt(np.abs(np.diagonal(matrix)))
+    if not scale.size:
+        return 1.0
     if np.any(scale == 0):
         return np.inf
     return float(np.linalg.cond(matrix / np.outer(scale, scale)))

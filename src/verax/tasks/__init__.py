@@ -2,6 +2,19 @@
 
 from verax.learning.task import Task
 from verax.tasks.digits import digits
+from verax.tasks.femnist import femnist
+from verax.tasks.named import TASKS, named
 from verax.tasks.quadratics import quadratics
+from verax.tasks.sent140 import sent140
+from verax.tasks.shakespeare import shakespeare
 
-__all__ = ["Task", "digits", "quadratics"]
+__all__ = [
+    "TASKS",
+    "Task",
+    "digits",
+    "femnist",
+    "named",
+    "quadratics",
+    "sent140",
+    "shakespeare",
+]

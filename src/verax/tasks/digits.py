@@ -61,7 +61,7 @@ def digits(
         case "mlp":
             network = perceptron((64, 64, 10))
         case "softmax":
-            network = perceptron((64, 10), zero=True, l2=SOFTMAX_L2)
+            network = perceptron((64, 10), start="zero", l2=SOFTMAX_L2)
         case _:
             raise ValueError(f"model is {model!r}, must be mlp or softmax")
     return Task(

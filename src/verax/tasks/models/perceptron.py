@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from verax.learning.outer import Outer
 from verax.tasks.models.model import Model
 
 __all__ = ["perceptron"]
@@ -17,26 +19,38 @@ Layers = list[dict[str, Array]]
 
 
 def perceptron(
-    sizes: Sequence[int], *, zero: bool = False, relu: bool = True, l2: float = 0.0
+    sizes: Sequence[int],
+    *,
+    start: Literal["he", "uniform", "zero"] = "he",
+    relu: bool = True,
+    l2: float = 0.0,
 ) -> Model:
-    """Layers sizes[0] → … → sizes[-1], He-normal weights and zero biases.
+    """Layers sizes[0] → … → sizes[-1].
 
     Args:
         sizes: of the layers.
-        zero: start with all weights at zero, as is usual for softmax regression.
+        start: "he": normal weights of variance 2/inputs, zero biases; "uniform": weights and biases
+            uniform in ±1/√inputs, as PyTorch's layers start; "zero", as is usual for softmax
+            regression.
         relu: max(·, 0) between the layers; without it the layers are a product of matrices.
         l2: λ.
     """
 
     def init(key: Array) -> Layers:
         keys = jax.random.split(key, len(sizes) - 1)
-        return [
-            {
-                "weight": jax.random.normal(k, (a, b)) * (0.0 if zero else np.sqrt(2 / a)),
-                "bias": jnp.zeros(b),
+        return [layer(k, a, b) for k, a, b in zip(keys, sizes[:-1], sizes[1:], strict=True)]
+
+    def layer(key: Array, inputs: int, outputs: int) -> dict[str, Array]:
+        if start == "uniform":
+            bound = float(1 / np.sqrt(inputs))
+            one, two = jax.random.split(key)
+            return {
+                "weight": jax.random.uniform(one, (inputs, outputs), minval=-bound, maxval=bound),
+                "bias": jax.random.uniform(two, (outputs,), minval=-bound, maxval=bound),
             }
-            for k, a, b in zip(keys, sizes[:-1], sizes[1:], strict=True)
-        ]
+        size = 0.0 if start == "zero" else np.sqrt(2 / inputs)
+        weight = jax.random.normal(key, (inputs, outputs)) * size
+        return {"weight": weight, "bias": jnp.zeros(outputs)}
 
     def scores(params: Layers, x: Array) -> Array:
         for layer in params[:-1]:
@@ -44,4 +58,21 @@ def perceptron(
             x = jax.nn.relu(x) if relu else x
         return x @ params[-1]["weight"] + params[-1]["bias"]
 
-    return Model(init, scores, l2)
+    def pullback(params: Layers, x: Array) -> tuple[Array, Callable[[Array], Any]]:
+        inputs = [x]
+        for layer in params[:-1]:
+            x = x @ layer["weight"] + layer["bias"]
+            inputs.append(jax.nn.relu(x) if relu else x)
+
+        def pull(slope: Array) -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = []
+            for k in reversed(range(len(params))):
+                found.insert(0, {"weight": Outer(inputs[k], slope), "bias": jnp.sum(slope, axis=0)})
+                if k > 0:
+                    slope = slope @ params[k]["weight"].T
+                    slope = jnp.where(inputs[k] > 0, slope, 0.0) if relu else slope
+            return found
+
+        return inputs[-1] @ params[-1]["weight"] + params[-1]["bias"], pull
+
+    return Model(init, scores, l2, pullback)

@@ -1,0 +1,65 @@
+"""How long a plan will take on this machine, and how much memory, from a few measured rounds."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from verax.audit.plan import Plan
+from verax.audit.run import total_rounds
+from verax.audit.work import batch_width, run_bytes
+from verax.learning import Seeds, Simulator, Task, honest
+
+__all__ = ["Estimate", "estimate"]
+
+_MEASURED = 2  # rounds
+_PROCESS = 600 * 2**20  # what a worker holds besides: Python, JAX, compiled programs
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a plan takes.
+
+    Attributes:
+        seconds: of wall time, after compiling.
+        memory: bytes of all workers together.
+        rounds: run-rounds in all, derivatives counted by their tangents.
+        rate: run-rounds a second.
+    """
+
+    seconds: float
+    memory: int
+    rounds: int
+    rate: float
+
+    def __str__(self) -> str:
+        minutes = self.seconds / 60
+        long = f"{minutes:.0f} min" if minutes >= 2 else f"{self.seconds:.0f} s"
+        return (
+            f"about {long} ({self.rounds:,} run-rounds at {self.rate:.3g} a second) and "
+            f"{self.memory / 2**30:.1f} GB"
+        )
+
+
+def estimate(plan: Plan, task: Task, workers: int, memory: int) -> Estimate:
+    """Measure a few honest rounds and reckon.
+
+    Args:
+        plan: what to run.
+        task: on what.
+        workers: how many run at a time.
+        memory: bytes that all may use together.
+    """
+    rounds = min(_MEASURED, plan.rounds)
+    simulator = Simulator(task, plan.make_protocol(), rounds)
+    runs = [[honest(rounds)] * task.clients]
+    simulator.run(Seeds.of(0), runs)  # compiles
+    clock = time.perf_counter()
+    simulator.run(Seeds.of(0), runs)
+    took = time.perf_counter() - clock
+    rate = rounds / took
+    width = batch_width(task.clients, simulator.parameters, memory // workers)
+    data = 2 * sum(a.nbytes for part in (task.train, task.test) for b in part for a in b)
+    batch = width * run_bytes(task.clients, simulator.parameters)
+    total = total_rounds(plan)
+    return Estimate(total / rate, workers * (_PROCESS + data + batch), total, rate)

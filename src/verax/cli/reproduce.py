@@ -1,0 +1,201 @@
+"""`verax reproduce`: the paper's figures on the user's own copy of the data."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from verax.cli.bars import progress_bar
+
+if TYPE_CHECKING:
+    from verax.audit.plan import Plan
+    from verax.learning import Task
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    figure: Annotated[
+        str, typer.Argument(help="A figure's name, or all; without one they are listed.")
+    ] = "",
+    preset: Annotated[str, typer.Option(help="smoke, laptop or paper.")] = "smoke",
+    data: Annotated[
+        Path | None,
+        typer.Option(help="A folder with LEAF's folders femnist, shakespeare and sent140."),
+    ] = None,
+    encoder: Annotated[
+        Path | None, typer.Option(help="A text encoder's folder, for sent140.")
+    ] = None,
+    split: Annotated[
+        str, typer.Option(help="How users become clients: shuffled, by-order, by-similarity.")
+    ] = "shuffled",
+    rounds: Annotated[int | None, typer.Option(help="T, instead of the preset's.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Runs that judge, likewise.")] = None,
+    out: Annotated[Path, typer.Option(help="A folder for each figure goes here.")] = Path(
+        "verax-paper"
+    ),
+    memory: Annotated[str | None, typer.Option(help="What may be used, as in 2G.")] = None,
+    workers: Annotated[int | None, typer.Option(help="Worker processes [one per core].")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
+) -> None:
+    """Run and draw the paper's figures; each is an audit with its record and report.
+
+    Before it starts it measures a few rounds and says how long all will take. Stopped or killed,
+    the same command goes on where it was.
+
+    Examples:
+        verax reproduce
+
+        verax reproduce fedsgd-femnist --preset laptop --data leaf/data
+
+        verax reproduce all --preset smoke --data leaf/data --encoder bert-base-uncased
+    """
+    from verax.audit.paper import FIGURES, PRESETS
+
+    if not figure:
+        _list()
+        return
+    if figure != "all" and figure not in FIGURES:
+        raise ValueError(f"{figure!r} is no figure; `verax reproduce` lists them")
+    if preset not in PRESETS:
+        raise ValueError(f"preset is {preset!r}, must be one of {', '.join(PRESETS)}")
+    if data is None:
+        raise ValueError("the paper's tasks are read from LEAF's files; say where with --data")
+    names = list(FIGURES) if figure == "all" else [figure]
+    _run(names, preset, data, encoder, split, rounds, seeds, out, memory, workers, as_json)
+
+
+def _list() -> None:
+    from verax.audit.paper import FIGURES
+
+    table = Table(box=None)
+    for column in ("figure", "panels", "what it shows"):
+        table.add_column(column)
+    for one in FIGURES.values():
+        table.add_row(one.name, str(one.panels), one.words)
+    Console().print(table)
+
+
+def _run(
+    names: list[str],
+    preset: str,
+    data: Path,
+    encoder: Path | None,
+    split: str,
+    rounds: int | None,
+    seeds: int | None,
+    out: Path,
+    memory: str | None,
+    workers: int | None,
+    as_json: bool,
+) -> None:
+    from dataclasses import replace
+
+    from verax.audit.compiled import remember_compiled
+    from verax.audit.paper import FIGURES, PRESETS, plan_of
+    from verax.audit.run import free_memory, memory_of
+    from verax.files import write_text
+
+    remember_compiled()
+    changes = {"rounds": rounds, "judging_seeds": seeds}
+    given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
+    plans = {
+        name: replace(plan_of(FIGURES[name], PRESETS[preset], data, encoder or "", split), **given)
+        for name in names
+    }
+    allowed = free_memory() // 2 if memory is None else memory_of(memory)
+    hands = workers or os.cpu_count() or 1
+    console = Console(stderr=True)
+    tasks = _tasks(plans)
+    _estimate(plans, tasks, hands, allowed, console)
+    found: dict[str, Any] = {}
+    for name, plan in plans.items():
+        found[name] = _figure(name, plan, tasks[plan.task], out / name, allowed, hands)
+        write_text(out / "results.json", json.dumps(found, indent=1, ensure_ascii=False))
+        if not as_json:
+            Console().print(_sentence(name, found[name]), highlight=False, soft_wrap=True)
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+
+
+def _tasks(plans: dict[str, Plan]) -> dict[str, Task]:
+    """Every task once: figures share data, grouping and model."""
+    from verax.audit.run import task_of
+
+    tasks: dict[str, Task] = {}
+    for plan in plans.values():
+        if plan.task not in tasks:
+            with progress_bar(f"reading {plan.task}", "texts encoded") as bar:
+                tasks[plan.task] = task_of(plan, bar.advance)
+    return tasks
+
+
+def _estimate(
+    plans: dict[str, Plan], tasks: dict[str, Task], workers: int, memory: int, console: Console
+) -> None:
+    from verax.audit.estimate import estimate
+
+    seconds, most = 0.0, 0
+    with progress_bar("measuring", "figures", len(plans)) as bar:
+        for plan in plans.values():
+            one = estimate(plan, tasks[plan.task], workers, memory)
+            seconds, most = seconds + one.seconds, max(most, one.memory)
+            bar.advance(1, len(plans))
+    console.print(
+        f"{len(plans)} figure(s): about {max(seconds / 60, 0.1):.1f} min and "
+        f"{most / 2**30:.1f} GB on this machine, compiling aside"
+    )
+
+
+def _figure(
+    name: str, plan: Plan, task: Task, folder: Path, memory: int, workers: int
+) -> dict[str, Any]:
+    from verax.audit.api import audit
+    from verax.audit.findings import findings
+    from verax.audit.panels import draw_panels
+    from verax.audit.paper import FIGURES, NOISE_SCALES
+    from verax.audit.run import total_rounds
+
+    with progress_bar(name, "rounds", total_rounds(plan)) as bar:
+        tick: Callable[[int], None] = bar.advance
+        result = audit(
+            task,
+            plan,
+            out=folder,
+            memory=memory,
+            workers=workers,
+            processes=True,
+            progress=tick,
+        )
+    facts = findings(result.judgement, folder)
+    scales = NOISE_SCALES if FIGURES[name].protocol == "noise" else ()
+    title = f"{name}: {plan.rounds} rounds, {plan.judging_seeds} runs, users {facts['split']}"
+    drawn = draw_panels(result.judgement, title, facts["alike"], folder, scales)
+    return {**facts, "panels": [str(path) for path in drawn]}
+
+
+def _sentence(name: str, facts: dict[str, Any]) -> str:
+    best = facts["best_over"]
+    gain = best["gain"]
+    words = f"{name}: at C = 0 scale {best['a']:g} gains {_range(gain)}"
+    if best["steering"]:
+        words += f", steering {_range(best['steering'])}"
+    window = facts["window_constant_misreports"]
+    low, high = window["low"], window["high"]
+    held = "none" if low is None else f"{low:.2g} … {'∞' if high is None else f'{high:.2g}'}"
+    profile = facts["best_at_profile"]
+    return (
+        f"{words}; window against constant misreports: {held}; at the price profile the best "
+        f"misreport gains {profile['share']:.2%}"
+    )
+
+
+def _range(interval: dict[str, float]) -> str:
+    return f"{interval['mean']:.3g} [{interval['low']:.3g}, {interval['high']:.3g}]"

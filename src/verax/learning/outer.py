@@ -1,0 +1,66 @@
+"""Gradients of linear layers, kept as their factors.
+
+The gradient of a layer z = W x over a batch is a sum of outer products, D = Σ_b δ_b x_bᵀ. Where a
+layer is large beside the batches, D need not be written: inner products of clients' gradients are
+
+    ⟨D_i, D_j⟩ = Σ_{b,c} ⟨δ_{i,b}, δ_{j,c}⟩ ⟨x_{i,b}, x_{j,c}⟩,
+
+and the weighed sum Σ_i w_i D_i is one matrix product over all clients' samples.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+__all__ = ["Outer", "dense", "is_outer"]
+
+Array = jax.Array
+
+
+class Outer(NamedTuple):
+    """Σ_b left_b right_bᵀ; all clients' with a leading axis (…, samples, size)."""
+
+    left: Any
+    right: Any
+
+    def gram(self) -> Array:
+        """⟨D_i, D_j⟩, (N, N)."""
+        n, samples = self.left.shape[:2]
+        left, right = (part.reshape(n * samples, -1) for part in self)
+        products = ((left @ left.T) * (right @ right.T)).reshape(n, samples, n, samples)
+        return jnp.sum(products, axis=(1, 3))
+
+    def weighed(self, weights: Array) -> Array:
+        """Σ_i w_i D_i."""
+        left = (self.left * weights[:, None, None]).reshape(-1, self.left.shape[-1])
+        return left.T @ self.right.reshape(-1, self.right.shape[-1])
+
+    def whole(self) -> Array:
+        """D itself."""
+        return jnp.einsum("...bo,...bi->...oi", *self)
+
+    @property
+    def pays(self) -> bool:
+        """Whether working with the factors of all clients is less than reading the matrices."""
+        n, samples, rows = self.left.shape
+        columns = self.right.shape[-1]
+        return 2 * n * samples * (rows + columns) < rows * columns
+
+
+def is_outer(part: Any) -> bool:
+    """For `jax.tree` functions."""
+    return isinstance(part, Outer)
+
+
+def dense(tree: Any, *, unless_it_pays: bool = False) -> Any:
+    """A gradient with arrays in place of factors, or only of those that are better off so."""
+
+    def one(part: Any) -> Any:
+        if not isinstance(part, Outer) or (unless_it_pays and part.pays):
+            return part
+        return part.whole()
+
+    return jax.tree.map(one, tree, is_leaf=is_outer)

@@ -1,0 +1,158 @@
+"""Next-character prediction: embedding, LSTM layers, and a linear layer on the last output.
+
+Each layer, from inputs x_1 … x_T and h_0 = c_0 = 0, with PyTorch's order of gates:
+
+    (i, f, g, o)_t = W x_t + U h_{t−1} + b        i, f, o through σ, g through tanh
+    c_t = f_t c_{t−1} + i_t g_t                   h_t = o_t tanh c_t
+
+PyTorch has two biases per layer that only ever act as their sum; here they are one, drawn as the
+sum of two. Initialisation is PyTorch's: N(0, 1) for the embedding, uniform ±1/√units else.
+
+Only U h_{t−1} has to wait for the step before. So W x is one product over all steps, and backward
+δ_t, the slope in the gates, is all that the loop over time computes; the slopes in the weights are
+products over all steps at once, Σ_t δ_t x_tᵀ and Σ_t δ_t h_{t−1}ᵀ.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from verax.tasks.models.model import Model
+from verax.tasks.models.start import uniform
+
+__all__ = ["lstm"]
+
+Array = jax.Array
+Layer = dict[str, Array]
+
+
+def lstm(classes: int = 80, embedding: int = 8, units: int = 256, layers: int = 2) -> Model:
+    """Samples are rows of token ids in [0, classes), of any integer type.
+
+    Args:
+        classes: characters, both read and predicted.
+        embedding: numbers per character read.
+        units: of each layer's state.
+        layers: stacked LSTM layers.
+    """
+
+    def init(key: Array) -> dict[str, Any]:
+        normal, rest = jax.random.split(key)
+        gates = 4 * units
+        shapes: list[tuple[int, ...]] = [(classes, units), (classes,)]
+        for width in [embedding] + [units] * (layers - 1):
+            shapes += [(gates, width), (gates, units), (gates,), (gates,)]
+        weight, bias, *drawn = uniform(rest, [(shape, units) for shape in shapes])
+        return {
+            "embedding": jax.random.normal(normal, (classes, embedding)),
+            "layers": [
+                {
+                    "input": drawn[k],
+                    "recurrent": drawn[k + 1],
+                    "bias": drawn[k + 2] + drawn[k + 3],
+                }
+                for k in range(0, 4 * layers, 4)
+            ],
+            "linear": {"weight": weight, "bias": bias},
+        }
+
+    def scores(params: Any, tokens: Array) -> Array:
+        x = params["embedding"][tokens.T]
+        for layer in params["layers"]:
+            x = _forward(layer, x).h
+        return x[-1] @ params["linear"]["weight"].T + params["linear"]["bias"]
+
+    def pullback(params: Any, tokens: Array) -> tuple[Array, Any]:
+        inputs = [params["embedding"][tokens.T]]
+        trails: list[_Trail] = []
+        for layer in params["layers"]:
+            trails.append(_forward(layer, inputs[-1]))
+            inputs.append(trails[-1].h)
+        last, linear = inputs[-1][-1], params["linear"]
+
+        def pull(slope: Array) -> Any:
+            ends = jnp.zeros_like(inputs[-1]).at[-1].set(slope @ linear["weight"])
+            found: list[Layer] = []
+            for layer, trail, x in zip(
+                params["layers"][::-1], trails[::-1], inputs[-2::-1], strict=True
+            ):
+                gradient, ends = _backward(layer, trail, x, ends)
+                found.insert(0, gradient)
+            # A product with indicators: adding up rows one by one would be slower.
+            read = (tokens.T.reshape(-1)[:, None] == jnp.arange(classes)).astype(ends.dtype)
+            return {
+                "embedding": read.T @ ends.reshape(-1, embedding),
+                "layers": found,
+                "linear": {"weight": slope.T @ last, "bias": jnp.sum(slope, axis=0)},
+            }
+
+        return last @ linear["weight"].T + linear["bias"], pull
+
+    return Model(init, scores, pullback=pullback)
+
+
+class _Trail(NamedTuple):
+    """What a layer computed, over all steps: (T, batch, units), and 4 × units for the gates."""
+
+    gates: Array  # i, f, g, o after σ and tanh
+    c: Array
+    h: Array
+
+
+def _forward(layer: Layer, x: Array) -> _Trail:
+    projected = x @ layer["input"].T + layer["bias"]
+    recurrent = layer["recurrent"].T
+    zero = jnp.zeros((x.shape[1], recurrent.shape[0]), projected.dtype)
+
+    def step(state: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], _Trail]:
+        h, c = state
+        i, f, g, o = jnp.split(now + h @ recurrent, 4, axis=-1)
+        i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
+        c = f * c + i * g
+        h = o * jnp.tanh(c)
+        return (h, c), _Trail(jnp.concatenate([i, f, g, o], axis=-1), c, h)
+
+    return jax.lax.scan(step, (zero, zero), projected)[1]
+
+
+def _backward(layer: Layer, trail: _Trail, x: Array, ends: Array) -> tuple[Layer, Array]:
+    """The layer's gradient and the slope in x, from the slope `ends` in h."""
+    recurrent = layer["recurrent"]
+    zero = jnp.zeros_like(trail.c[0])
+
+    def step(
+        state: tuple[Array, Array], now: tuple[Array, Array, Array, Array]
+    ) -> tuple[tuple[Array, Array], Array]:
+        dh, dc = state
+        gates, c, before, end = now
+        i, f, g, o = jnp.split(gates, 4, axis=-1)
+        dh = dh + end
+        bent = jnp.tanh(c)
+        dc = dc + dh * o * (1 - bent**2)
+        delta = jnp.concatenate(
+            [
+                dc * g * i * (1 - i),
+                dc * before * f * (1 - f),
+                dc * i * (1 - g**2),
+                dh * bent * o * (1 - o),
+            ],
+            axis=-1,
+        )
+        return (delta @ recurrent, dc * f), delta
+
+    before = _shifted(trail.c)
+    delta = jax.lax.scan(step, (zero, zero), (trail.gates, trail.c, before, ends), reverse=True)[1]
+    gradient = {
+        "input": jnp.einsum("tbo,tbi->oi", delta, x),
+        "recurrent": jnp.einsum("tbo,tbi->oi", delta, _shifted(trail.h)),
+        "bias": jnp.sum(delta, axis=(0, 1)),
+    }
+    return gradient, delta @ layer["input"]
+
+
+def _shifted(states: Array) -> Array:
+    """States before each step: 0, s_1, …, s_{T−1}."""
+    return jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]])
