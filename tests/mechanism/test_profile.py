@@ -203,3 +203,20 @@ def test_a_client_can_come_back_into_the_active_set():
 def test_wrong_values(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_prices_from_some_clients_alone():
+    """With one client known the common price is its own: Σ_s C_s (J^ii − mean J^ij) = R exactly."""
+    rng = np.random.default_rng(3)
+    norms = np.abs(rng.normal(size=(1, 4, 3, 3))) * np.triu(np.ones((3, 3)))
+    norms[0, 2] += 5 * np.triu(np.ones((3, 3)))
+    reward = np.array([[9.0, 5.0, 2.0]])
+    known = Sensitivities(reward, norms, np.array([2]))
+    found = common_profile(known, Blocks((1, 2, 3), 3))
+    others = norms[0, [0, 1, 3]].mean(axis=0)
+    prices = np.linalg.solve(norms[0, 2] - others, reward[0])
+    assert prices.min() > 0
+    assert_allclose(found.prices, np.tile(prices[:, None], (1, 4)))
+    assert_allclose(found.residual, 0, atol=1e-12)
+    with pytest.raises(ValueError, match="derivatives of all"):
+        individual_profile(known, Blocks((1, 2, 3), 3))

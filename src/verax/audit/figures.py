@@ -108,8 +108,8 @@ def _payments(audit: dict[str, Any]) -> Figure:
     figure, (axes,) = _panels(1)
     proposed = audit["proposed"]
     paid = np.array(audit["payments"]["schedules"][proposed["schedule"]]) * proposed["price"]
-    for k, colour in zip(range(paid.shape[1]), _COLOURS, strict=False):
-        axes.plot(audit["payments"]["rounds"], paid[:, k], color=colour, label=f"client {k}")
+    for client, own, colour in zip(audit["clients"], paid.T, _COLOURS, strict=False):
+        axes.plot(audit["payments"]["rounds"], own, color=colour, label=client["name"])
     axes.axhline(0.0, color="0.6", lw=0.8)
     axes.set(
         title=f"honest payments, {proposed['schedule']} × {proposed['price']:.3g}, no allowances",
@@ -144,15 +144,14 @@ def _temptation(audit: dict[str, Any]) -> Figure:
     starts = np.array(profile["starts"])
     lengths = np.diff(np.append(starts, profile["rounds"] + 1))
     remaining = profile["rounds"] - starts + 1
-    for i in range(min(len(profile["prices"][0]), _MOST_CLIENTS)):
-        colour = _COLOURS[i]
+    for i, (client, colour) in enumerate(zip(audit["clients"], _COLOURS, strict=False)):
         rows = [block[i] for block in profile["temptation"]]
         mean = np.array([row["mean"] for row in rows]) / lengths
         half = (np.array([row["high"] for row in rows]) / lengths) - mean
         left.errorbar(remaining, mean, half, color=colour, marker=".", capsize=2, lw=1)
         prices = np.array([row[i] for row in profile["prices"]])
         right.step(remaining, np.where(prices > 0, prices, np.nan), where="post", color=colour)
-        left.plot([], [], color=colour, label=f"client {i}")
+        left.plot([], [], color=colour, label=client["name"])
     for axes in (left, right):
         axes.set(xscale="log", xlabel="rounds still to come")
         axes.invert_xaxis()

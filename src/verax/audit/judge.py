@@ -202,9 +202,11 @@ class Judgement:
 def judge(plan: Plan, task: Task, folder: Path) -> Judgement:
     """Judge a finished audit from its record alone."""
     evidence = Evidence(plan, load(folder))
-    known = load_sensitivities(folder)
+    known = load_sensitivities(plan, folder)
     mean = Sensitivities(
-        np.mean([s.reward for s in known], axis=0), np.mean([s.norms for s in known], axis=0)
+        np.mean([s.reward for s in known], axis=0),
+        np.mean([s.norms for s in known], axis=0),
+        known[0].clients,
     )
     blocks = refined_blocks(plan.rounds, plan.per_halving)
     shared = common_profile(mean, blocks)

@@ -111,13 +111,14 @@ def total_rounds(plan: Plan, segment: int = 50) -> int:
     return runs + plan.setting_seeds * tangent_rounds(blocks, len(plan.deviators))
 
 
-def load_sensitivities(folder: Path) -> list[Sensitivities]:
+def load_sensitivities(plan: Plan, folder: Path) -> list[Sensitivities]:
     """R and J of every replica that sets the price."""
+    clients = np.array(plan.deviators)
     path = folder / "sensitivities.npz"
     try:
         with np.load(path) as file:
             return [
-                Sensitivities(reward, norms)
+                Sensitivities(reward, norms, clients)
                 for reward, norms in zip(file["reward"], file["norms"], strict=True)
             ]
     except (OSError, ValueError, KeyError, EOFError) as error:

@@ -65,7 +65,7 @@ def summary(judgement: Judgement, folder: Path) -> dict[str, Any]:
         "profile": {
             "starts": list(blocks.starts),
             "rounds": blocks.rounds,
-            "prices": judgement.profile.prices.tolist(),
+            "prices": judgement.profile.prices[:, list(plan.deviators)].tolist(),
             "common": judgement.shared.prices[:, 0].tolist(),
             "temptation": _temptation(judgement),
             "undeterred": [
@@ -229,18 +229,19 @@ def _window(name: str, window: Window) -> dict[str, Any]:
 
 
 def _temptation(judgement: Judgement) -> list[list[dict[str, float]]]:
-    reward = np.stack([s.reward for s in judgement.sensitivities])  # (S, N, K)
+    reward = np.stack([s.reward for s in judgement.sensitivities])  # (S, C, K)
     clients, blocks = reward.shape[1:]
     return [[_interval(reward[:, i, k]) for i in range(clients)] for k in range(blocks)]
 
 
 def _payments(judgement: Judgement) -> dict[str, Any]:
-    T = judgement.plan.rounds
+    """What the deviators pay while they are honest, so far, in the order of `clients`."""
+    plan, T = judgement.plan, judgement.plan.rounds
     points = np.unique(np.linspace(1, T, min(T, 120)).astype(int))
     return {
         "rounds": points.tolist(),
         "schedules": {
-            name: np.cumsum(s.honest, axis=0)[points - 1].tolist()
+            name: np.cumsum(s.honest, axis=0)[points - 1][:, list(plan.deviators)].tolist()
             for name, s in judgement.schedules.items()
         },
     }

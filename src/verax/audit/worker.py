@@ -71,9 +71,7 @@ class Worker:
             self.simulators[name] = Simulator(task, protocol, plan.rounds)
         self.batches = layout(plan, audited, folder)
         blocks = refined_blocks(plan.rounds, plan.per_halving)
-        self.differentiate = Differentiator(
-            audited, blocks, plan.make_reward(), sorted(plan.deviators)
-        )
+        self.differentiate = Differentiator(audited, blocks, plan.make_reward(), plan.deviators)
 
     def work(self, k: int) -> None:
         """Do what is unclaimed: honest runs first, for others begin where they stand.

@@ -54,7 +54,7 @@ class Differentiator:
         simulator: task, protocol and rounds.
         blocks: over which a is constant.
         reward: what the final losses are worth.
-        clients: whose derivatives are taken (default: everybody's); those of others stay zero.
+        clients: whose derivatives are taken (default: everybody's).
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Differentiator:
         N, K, own = simulator.task.clients, len(blocks), self.clients
         params = jax.tree.map(lambda leaf: leaf[0], simulator.start(seeds).params)
         tangents: Any = None
-        norms = np.zeros((N, N, K, K))  # [i, j, k, s]
+        norms = np.zeros((len(own), N, K, K))  # [i, j, k, s]
         of_round = blocks.of_round
         for first, end, begun in stages(blocks):
             tangents = _begin(params, tangents, len(own), begun)
@@ -98,13 +98,12 @@ class Differentiator:
                 moved = np.asarray(moved, dtype=np.float64).reshape(length, len(own), begun, N)
                 for s in np.unique(block):
                     total = moved[block == s].sum(axis=0)  # (i, k, j)
-                    norms[own, :, :begun, s] += np.swapaxes(total, 1, 2)
+                    norms[:, :, :begun, s] += np.swapaxes(total, 1, 2)
                 if after_segment is not None:
                     after_segment(length * len(own) * begun)
         slopes = np.asarray(self._slopes(params, tangents), dtype=np.float64)
-        reward = np.zeros((N, K))
-        reward[own] = slopes.reshape(len(own), K, N)[np.arange(len(own)), :, own]
-        return Sensitivities(reward, norms)
+        reward = slopes.reshape(len(own), K, N)[np.arange(len(own)), :, own]
+        return Sensitivities(reward, norms, own)
 
 
 def _begin(params: Any, tangents: Any, clients: int, begun: int) -> Any:

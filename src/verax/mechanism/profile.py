@@ -18,7 +18,7 @@ Stationary is a first-order statement; only an audit tells whether honesty is al
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -84,22 +84,27 @@ class Blocks:
 
 @dataclass(frozen=True, eq=False)
 class Sensitivities:
-    """Derivatives at honesty with respect to a_{i,k}.
+    """Derivatives at honesty with respect to a_{i,k}, of all clients i or of some.
 
     Attributes:
-        reward: R_{ik}, shape (N, K).
-        norms: J^{ij}_{ks} at index [i, j, k, s], shape (N, N, K, K).
+        reward: R_{ik}, shape (D, K) for D clients.
+        norms: J^{ij}_{ks} at index [i, j, k, s], shape (D, N, K, K).
+        clients: which clients these are, (D,); default: all N, in order.
     """
 
     reward: Array
     norms: Array
+    clients: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, dtype=np.intp))
 
     def __post_init__(self) -> None:
-        N, K = self.reward.shape
-        if self.norms.shape != (N, N, K, K):
+        D, K = self.reward.shape
+        N = self.norms.shape[1] if self.norms.ndim > 1 else D
+        if not self.clients.size:
+            object.__setattr__(self, "clients", np.arange(N))
+        if self.norms.shape != (D, N, K, K) or len(self.clients) != D:
             raise ValueError(
-                f"norm sensitivities of {N} clients and {K} blocks have shape "
-                f"{(N, N, K, K)}, got {self.norms.shape}"
+                f"norm sensitivities of {D} clients and {K} blocks have shape "
+                f"{(D, N, K, K)}, got {self.norms.shape}"
             )
         if N < 2:
             raise ValueError(f"a profile needs at least 2 clients, got {N}")
@@ -109,9 +114,10 @@ class Sensitivities:
             )
 
     def system(self, k: int, s: int) -> Array:
-        """The N × N matrix by which the prices of block s enter the equations of block k."""
-        matrix = -self.norms[:, :, k, s] / (len(self.reward) - 1)
-        np.fill_diagonal(matrix, np.diagonal(self.norms[:, :, k, s]))
+        """The D × N matrix by which the prices of block s enter the equations of block k."""
+        matrix = -self.norms[:, :, k, s] / (self.norms.shape[1] - 1)
+        rows = np.arange(len(self.clients))
+        matrix[rows, self.clients] = self.norms[rows, self.clients, k, s]
         return matrix
 
 
@@ -122,7 +128,7 @@ class ProfilePrices:
     Attributes:
         blocks: the blocks.
         prices: C_{s,i} ≥ 0, shape (K, N).
-        residual: what is left of R_{ik} after the payments, shape (K, N): zero where honesty is
+        residual: what is left of R_{ik} after the payments, shape (K, D): zero where honesty is
             stationary, negative where over-reporting hurts the client anyway.
         condition: condition number of each block's system, shape (K,).
         undeterred: blocks in which no price of this rule deters, with the reason.
@@ -159,32 +165,33 @@ def refined_blocks(rounds: int, per_halving: int = 1) -> Blocks:
 
 def individual_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrices:
     """One price per block and client: honesty stationary for everybody."""
+    if len(sensitivities.clients) != sensitivities.norms.shape[1]:
+        raise ValueError("a price for each client needs the derivatives of all of them")
     return _backwards(sensitivities, blocks, _stationary_prices)
 
 
 def common_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrices:
-    """One price per block for all: the least-squares compromise between the clients."""
+    """One price per block for all: the least-squares compromise between the clients known."""
     return _backwards(sensitivities, blocks, _compromise_price)
 
 
 def _backwards(
     sensitivities: Sensitivities, blocks: Blocks, solve: Callable[[Array, Array], Array]
 ) -> ProfilePrices:
-    clients, K = sensitivities.reward.shape
+    D, N, K = sensitivities.norms.shape[:3]
     if len(blocks) != K:
         raise ValueError(f"sensitivities are for {K} blocks, got {len(blocks)}")
-    prices, residual = np.zeros((K, clients)), np.zeros((K, clients))
+    prices, residual = np.zeros((K, N)), np.zeros((K, D))
     condition = np.zeros(K)
     undeterred: list[tuple[int, str]] = []
     for k in reversed(range(K)):
         later = [sensitivities.system(k, s) @ prices[s] for s in range(k + 1, K)]
         wanted = sensitivities.reward[:, k] - np.sum(later, axis=0)
         matrix = sensitivities.system(k, k)
-        # Clients whose derivatives were not taken have rows of zeros and set no price.
-        known = np.any(matrix != 0, axis=1) | (wanted != 0)
-        condition[k] = _scaled_condition(matrix[np.ix_(known, known)])
+        among = matrix[:, sensitivities.clients]
+        condition[k] = _scaled_condition(among)
         if np.any(wanted > 0):
-            reason = _why_undeterred(matrix, wanted, float(condition[k]))
+            reason = _why_undeterred(among, wanted, float(condition[k]), sensitivities.clients)
             if reason:
                 undeterred.append((k, reason))
         prices[k] = solve(matrix, wanted)
@@ -215,24 +222,24 @@ def _compromise_price(matrix: Array, wanted: Array) -> Array:
     effect = np.sum(matrix, axis=1)
     size = float(effect @ effect)
     price = max(float(effect @ wanted) / size, 0.0) if size > 0 else 0.0
-    return np.full(len(wanted), price)
+    return np.full(matrix.shape[1], price)
 
 
 def _scaled_condition(matrix: Array) -> float:
     """Condition number after scaling the diagonal to one: units of clients do not count."""
     scale = np.sqrt(np.abs(np.diagonal(matrix)))
-    if not scale.size:
-        return 1.0
     if np.any(scale == 0):
         return np.inf
     return float(np.linalg.cond(matrix / np.outer(scale, scale)))
 
 
-def _why_undeterred(matrix: Array, wanted: Array, condition: float) -> str:
+def _why_undeterred(
+    matrix: Array, wanted: Array, condition: float, clients: NDArray[np.intp]
+) -> str:
     blind = np.flatnonzero((np.diagonal(matrix) <= 0) & (wanted > 0))
     if blind.size:
         return (
-            f"over-reporting by client {blind[0]} does not raise its own charge "
+            f"over-reporting by client {clients[blind[0]]} does not raise its own charge "
             f"(dn/da = {matrix[blind[0], blind[0]]:.3g}) but pays"
         )
     if condition > ILL_CONDITIONED:
