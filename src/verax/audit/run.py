@@ -28,12 +28,12 @@ from verax.audit.plan import Plan
 from verax.audit.record import read_table, write_table
 from verax.audit.work import all_runs
 from verax.audit.worker import Progress, StoppedError, Worker
-from verax.files import write_text, write_with
+from verax.files import free_memory, write_text, write_with
 from verax.learning import Batch, Task, tangent_rounds
 from verax.mechanism import Sensitivities, refined_blocks
 from verax.tasks import named
 
-__all__ = ["free_memory", "load_sensitivities", "memory_of", "run", "task_of", "total_rounds"]
+__all__ = ["load_sensitivities", "memory_of", "run", "task_of", "total_rounds"]
 
 
 def run(
@@ -123,16 +123,6 @@ def load_sensitivities(plan: Plan, folder: Path) -> list[Sensitivities]:
             ]
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise ValueError(f"{path} cannot be read ({error}); remove the folder and rerun") from None
-
-
-def free_memory() -> int:
-    """Bytes that this machine has free."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        known = dict(line.split(":", 1) for line in lines)
-        return int(known["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return 4 * 2**30
 
 
 def memory_of(text: str) -> int:

@@ -100,8 +100,8 @@ def _run(
 
     from verax.audit.compiled import remember_compiled
     from verax.audit.paper import FIGURES, PRESETS, plan_of
-    from verax.audit.run import free_memory, memory_of
-    from verax.files import write_text
+    from verax.audit.run import memory_of
+    from verax.files import free_memory, write_text
 
     remember_compiled()
     changes = {"rounds": rounds, "judging_seeds": seeds}

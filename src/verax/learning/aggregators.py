@@ -24,6 +24,7 @@ __all__ = [
     "Mean",
     "Median",
     "MultiKrum",
+    "Separate",
     "TrimmedMean",
     "Weighing",
     "WeightedMean",
@@ -42,6 +43,25 @@ class Weighing:
 
 
 @dataclass(frozen=True)
+class Separate(Weighing):
+    """Base: w_i is a share that is known before, times a factor of the message's own norm.
+
+    So messages can be weighed one by one, and need not be held all at once.
+    """
+
+    def shares(self, present: Array) -> Array:
+        """(N,), from who is present."""
+        raise NotImplementedError
+
+    def factor(self, norms: Array) -> Array:
+        """Of messages with these ‖m‖²."""
+        return jnp.ones_like(norms)
+
+    def weights(self, gram: Array, present: Array) -> Array:
+        return self.shares(present) * self.factor(jnp.diagonal(gram))
+
+
+@dataclass(frozen=True)
 class CoordinateWise:
     """Base: the aggregate is computed coordinate by coordinate."""
 
@@ -54,15 +74,15 @@ Aggregator = Weighing | CoordinateWise
 
 
 @dataclass(frozen=True)
-class Mean(Weighing):
+class Mean(Separate):
     """(1/N) Σ m_i over those present."""
 
-    def weights(self, gram: Array, present: Array) -> Array:
+    def shares(self, present: Array) -> Array:
         return present / jnp.maximum(jnp.sum(present), 1)
 
 
 @dataclass(frozen=True)
-class WeightedMean(Weighing):
+class WeightedMean(Separate):
     """Σ w_i m_i / Σ w_i over those present, with fixed weights."""
 
     table: tuple[float, ...]
@@ -71,15 +91,15 @@ class WeightedMean(Weighing):
         if not self.table or min(self.table) < 0 or sum(self.table) <= 0:
             raise ValueError(f"weights must be ≥ 0 and not all zero, got {self.table}")
 
-    def weights(self, gram: Array, present: Array) -> Array:
-        if len(self.table) != gram.shape[0]:
-            raise ValueError(f"{len(self.table)} weights for {gram.shape[0]} clients")
-        here = jnp.asarray(self.table, dtype=gram.dtype) * present
-        return here / jnp.maximum(jnp.sum(here), jnp.finfo(gram.dtype).tiny)
+    def shares(self, present: Array) -> Array:
+        if len(self.table) != present.shape[0]:
+            raise ValueError(f"{len(self.table)} weights for {present.shape[0]} clients")
+        here = jnp.asarray(self.table, dtype=jnp.result_type(float)) * present
+        return here / jnp.maximum(jnp.sum(here), jnp.finfo(here.dtype).tiny)
 
 
 @dataclass(frozen=True)
-class Clipped(Weighing):
+class Clipped(Separate):
     """The mean of messages shortened to at most `bound`: m_i · min(1, bound/‖m_i‖)."""
 
     bound: float
@@ -88,9 +108,12 @@ class Clipped(Weighing):
         if not self.bound > 0:
             raise ValueError(f"bound is {self.bound:g}, must be > 0")
 
-    def weights(self, gram: Array, present: Array) -> Array:
-        norms = jnp.sqrt(jnp.maximum(jnp.diagonal(gram), jnp.finfo(gram.dtype).tiny))
-        return Mean().weights(gram, present) * jnp.minimum(1.0, self.bound / norms)
+    def shares(self, present: Array) -> Array:
+        return Mean().shares(present)
+
+    def factor(self, norms: Array) -> Array:
+        length = jnp.sqrt(jnp.maximum(norms, jnp.finfo(norms.dtype).tiny))
+        return jnp.minimum(1.0, self.bound / length)
 
 
 @dataclass(frozen=True)

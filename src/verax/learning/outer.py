@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["Outer", "dense", "is_outer"]
+__all__ = ["Outer", "dense", "is_outer", "squared_norms"]
 
 Array = jax.Array
 
@@ -32,6 +32,11 @@ class Outer(NamedTuple):
         left, right = (part.reshape(n * samples, -1) for part in self)
         products = ((left @ left.T) * (right @ right.T)).reshape(n, samples, n, samples)
         return jnp.sum(products, axis=(1, 3))
+
+    def norms(self) -> Array:
+        """‖D_i‖², (N,)."""
+        left, right = (jnp.einsum("nbo,nco->nbc", part, part) for part in self)
+        return jnp.sum(left * right, axis=(1, 2))
 
     def weighed(self, weights: Array) -> Array:
         """Σ_i w_i D_i."""
@@ -53,6 +58,18 @@ class Outer(NamedTuple):
 def is_outer(part: Any) -> bool:
     """For `jax.tree` functions."""
     return isinstance(part, Outer)
+
+
+def squared_norms(tree: Any) -> Array:
+    """‖·‖² of each client's part of a gradient with a leading client axis, (N,)."""
+
+    def norms(part: Any) -> Array:
+        if isinstance(part, Outer):
+            return part.norms()
+        return jnp.sum(part**2, axis=tuple(range(1, part.ndim)))
+
+    parts = jax.tree.leaves(tree, is_leaf=is_outer)
+    return sum(map(norms, parts), start=jnp.zeros(()))
 
 
 def dense(tree: Any, *, unless_it_pays: bool = False) -> Any:

@@ -15,12 +15,21 @@ from typing import Any, Literal, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from verax.learning.aggregators import Aggregator, Mean, Weighing
+from verax.learning.aggregators import Aggregator, Mean, Separate, Weighing
 from verax.learning.outer import Outer, dense, is_outer
 from verax.learning.reporting import Draws, Round, client_norms, messages, per_client, scales
 from verax.learning.task import Batch
 
-__all__ = ["GRAM_LIMIT", "Protocol", "Record", "federated_round", "gram_matrix"]
+__all__ = [
+    "GRAM_LIMIT",
+    "Protocol",
+    "Record",
+    "Slope",
+    "client_update",
+    "federated_round",
+    "gram_matrix",
+    "weighed",
+]
 
 Array = jax.Array
 Slope = Callable[[Any, Batch], tuple[Array, Any]]
@@ -80,7 +89,8 @@ class Record(NamedTuple):
     """What a round leaves behind.
 
     `gram` is the (N, N) Gram matrix of the messages, or beyond `GRAM_LIMIT` clients an (N, 2) array
-    of ‖m_i‖² and ‖m_i − mean of the others‖². Rows of absent clients are zero.
+    of ‖m_i‖² and ‖m_i − mean of the others‖², or (N, 1) without the latter where a round is
+    streamed. Rows of absent clients are zero.
     """
 
     gram: Any
@@ -113,9 +123,7 @@ def federated_round(
     Returns:
         θ_{t+1}, the histories, and the record.
     """
-    losses, updates = jax.vmap(lambda batch: _client_update(slope, protocol, params, batch))(
-        batches
-    )
+    losses, updates = jax.vmap(lambda batch: client_update(slope, protocol, params, batch))(batches)
     server_step = protocol.step if protocol.kind == "fedsgd" else 1.0
     clients = losses.shape[0]
     aggregator = protocol.aggregator
@@ -127,7 +135,7 @@ def federated_round(
         sent = a[:, None] * true * a[None]
         misreport = (a - 1) ** 2 * jnp.diagonal(true)
         weights = aggregator.weights(sent, present) * a * server_step
-        params = jax.tree.map(lambda p, u: p - _weighed(weights, u), params, updates)
+        params = jax.tree.map(lambda p, u: p - weighed(weights, u), params, updates)
     else:
         updates = dense(updates)
         norms = client_norms(updates)
@@ -137,16 +145,23 @@ def federated_round(
             a, history = scales(levels, norms, history)
             m = messages(updates, norms, a, levels, drawn)
         misreport = client_norms(jax.tree.map(jnp.subtract, m, updates))
-        sent = gram_matrix(m)
-        if isinstance(aggregator, Weighing):
+        many = clients > GRAM_LIMIT and isinstance(aggregator, Separate)
+        # Of many messages all inner products would be more than the messages themselves.
+        sent = _norms_and_distances(m, present) if many else gram_matrix(m)
+        if isinstance(aggregator, Separate):
+            norms = sent[:, 0] if many else jnp.diagonal(sent)
+            weights = aggregator.shares(present) * aggregator.factor(norms)
+            aggregate = jax.tree.map(lambda u: weighed(weights, u), m)
+        elif isinstance(aggregator, Weighing):
             weights = aggregator.weights(sent, present)
-            aggregate = jax.tree.map(lambda u: _weighed(weights, u), m)
+            aggregate = jax.tree.map(lambda u: weighed(weights, u), m)
         else:
             aggregate = jax.tree.map(lambda u: aggregator.combine(u, present), m)
         params = jax.tree.map(lambda p, u: p - server_step * u, params, aggregate)
-    sent = jnp.where(present[:, None] & present[None], sent, 0.0)
-    if clients > GRAM_LIMIT:
-        sent = _norms_and_distances(sent, present)
+        if clients > GRAM_LIMIT and not many:
+            sent = _norms_and_distances(m, present)
+    if clients <= GRAM_LIMIT:
+        sent = jnp.where(present[:, None] & present[None], sent, 0.0)
     return params, history, Record(sent, jnp.where(present, misreport, 0.0), losses)
 
 
@@ -167,7 +182,7 @@ def gram_matrix(tree: Any) -> Array:
     return factored + jnp.stack(rows)
 
 
-def _client_update(
+def client_update(
     slope: Slope, protocol: Protocol, params: Any, batches: Batch
 ) -> tuple[Array, Any]:
     """A client's first training loss and its true update."""
@@ -182,7 +197,8 @@ def _client_update(
     return values[0], jax.tree.map(jnp.subtract, params, after)
 
 
-def _weighed(weights: Array, updates: Any) -> Array:
+def weighed(weights: Array, updates: Any) -> Array:
+    """Σ_i w_i u_i of an array or of factors with a leading client axis."""
     if isinstance(updates, Outer):
         return updates.weighed(weights)
     n = updates.shape[0]
@@ -191,9 +207,12 @@ def _weighed(weights: Array, updates: Any) -> Array:
     return sum((weights[i] * updates[i] for i in range(n)), start=jnp.zeros((), updates.dtype))
 
 
-def _norms_and_distances(gram: Array, present: Array) -> Array:
+def _norms_and_distances(messages: Any, present: Array) -> Array:
+    """‖m_i‖² and ‖m_i − mean of the others‖² of those present, (N, 2), by one pass and a half."""
     n = jnp.maximum(jnp.sum(present), 2)
-    norms = jnp.diagonal(gram)
-    far = norms - 2 * jnp.sum(gram, axis=1) / n + jnp.sum(gram) / n**2
-    far = jnp.where(present, jnp.maximum(far, 0.0), 0.0) * (n / (n - 1)) ** 2
-    return jnp.stack([norms, far], axis=1)
+    mean = jax.tree.map(lambda m: weighed(present / n, m), messages)
+    gone = jax.tree.map(lambda m, mid: m - mid, messages, mean)
+    # m_i − mean of the others = (m_i − mean of all) · n/(n − 1)
+    far = client_norms(gone) * (n / (n - 1)) ** 2
+    both = jnp.stack([client_norms(messages), far], axis=1)
+    return jnp.where(present[:, None], both, 0.0)

@@ -17,8 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from verax.game.reward import Reward
-from verax.learning.protocol import federated_round
-from verax.learning.reporting import Round
+from verax.learning.reporting import Needs, Round
 from verax.learning.simulator import Seeds, Simulator
 from verax.mechanism import Blocks, Sensitivities
 
@@ -92,9 +91,9 @@ class Differentiator:
             tangents = _begin(params, tangents, len(own), begun)
             for t in range(first, end, simulator.segment):
                 length = min(simulator.segment, end - t)
-                index, present, _ = simulator.inputs(seeds, t, length)
                 block = of_round[t : t + length]
-                params, tangents, moved = self._advance(params, tangents, (index, present, block))
+                inputs = (*simulator.inputs(seeds, t, length), block)
+                params, tangents, moved = self._advance(params, tangents, inputs)
                 moved = np.asarray(moved, dtype=np.float64).reshape(length, len(own), begun, N)
                 for s in np.unique(block):
                     total = moved[block == s].sum(axis=0)  # (i, k, j)
@@ -127,21 +126,14 @@ def _advance(simulator: Simulator, clients: Any, params: Any, tangents: Any, inp
 
     def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], Array]:
         p, d = carry
-        index, present, block = now
-        batches = simulator.gather(index)
+        *inputs, block = now
 
         def one(theta: Any, a: Array) -> tuple[Any, Array]:
             zero = jnp.zeros_like(a)
             levels = Round(a, zero, zero, zero, zero, zero)
-            theta, _, record = federated_round(
-                simulator.task.loss_and_slope,
-                simulator.protocol,
-                theta,
-                batches,
-                present,
-                levels,
-                jnp.zeros((N, 2), a.dtype),
-                None,
+            past, key = jnp.zeros((N, 2), a.dtype), jax.random.key(0)  # nothing is drawn
+            theta, _, record = simulator.round(
+                theta, past, inputs, levels, key, Needs(False, False, False)
             )
             gram = record.gram
             return theta, jnp.diagonal(gram) if gram.shape[0] == gram.shape[1] else gram[:, 0]

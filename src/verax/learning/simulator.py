@@ -17,11 +17,14 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from verax.files import free_memory
 from verax.game.reporting import Levels
+from verax.learning.aggregators import Aggregator, Separate
 from verax.learning.batches import batch_indices, participants
 from verax.learning.evaluation import Samples
-from verax.learning.protocol import Protocol, Record, federated_round
+from verax.learning.protocol import GRAM_LIMIT, Protocol, Record, federated_round
 from verax.learning.reporting import Needs, Round, behaviour, draws
+from verax.learning.streaming import streamed_round
 from verax.learning.task import Batch, Task
 
 __all__ = ["Evaluation", "Outcome", "Seeds", "Simulator", "State", "honest"]
@@ -32,6 +35,9 @@ Array = jax.Array
 # nothing (measured: same speed, half of the time to compile). Larger models gain about 5 %.
 _QUICK = {"xla_backend_optimization_level": 1}
 _SMALL = 20_000
+
+# Up to so many numbers in the messages of all clients they are held at once, else streamed.
+_HELD = 1 << 26
 
 # Test samples that a larger model is given at a time.
 _EVALUATED = 64
@@ -73,7 +79,7 @@ class Outcome:
 
     Attributes:
         first: rounds that were done before.
-        gram: (R, T', N, N), or (R, T', N, 2) beyond `GRAM_LIMIT` clients.
+        gram: (R, T', N, N), or (R, T', N, 1 or 2) beyond `GRAM_LIMIT` clients.
         misreport: ‖m_i − g_i‖², (R, T', N).
         loss: training losses, (R, T', N).
         present: who took part, (T', N).
@@ -131,6 +137,11 @@ class Simulator:
         self._train = tuple(jnp.asarray(array) for array in train.arrays)
         self._test = Samples(task.test, 0 if self.parameters < _SMALL else _EVALUATED)
         self._init = jax.jit(task.init)
+        numbers = task.clients * self.parameters
+        many = task.clients > GRAM_LIMIT and numbers > _HELD
+        self.streams = many and isinstance(protocol.aggregator, Separate)
+        if numbers > _HELD and not self.streams:
+            _check_memory(numbers, protocol.aggregator)
         self.compiler = _QUICK if self.parameters < _SMALL else None
         self._advance = jax.jit(self._scan, static_argnames="needs", compiler_options=self.compiler)
         self._evaluate = jax.jit(jax.vmap(self._test_losses), compiler_options=self.compiler)
@@ -210,53 +221,68 @@ class Simulator:
         return self._test.means(self.task.loss, params)
 
     def inputs(self, seeds: Seeds, first: int, length: int) -> tuple[Any, Any, Any]:
-        """Sample positions, participants and numbers of `length` rounds from `first` (0-based)."""
+        """Sample positions, participants and numbers of `length` rounds from `first` (0-based).
+
+        Participants are a mask (length, N), or their numbers where rounds are streamed.
+        """
         protocol = self.protocol
         index = batch_indices(
             self.sizes, seeds.batches, first, length, protocol.local_steps, protocol.batch
         )
         present = participants_of(self, seeds, first, length)
+        if self.streams:
+            present = np.nonzero(present)[1].reshape(length, -1)
         return index, present, np.arange(first, first + length)
 
     def gather(self, index: Array) -> Batch:
         """The samples of one round, arrays of shape (N, L, batch, …)."""
         return tuple(jax.vmap(lambda rows, i: rows[i])(array, index) for array in self._train)
 
+    def round(
+        self, params: Any, history: Any, inputs: Any, levels: Round, key: Array, needs: Needs
+    ) -> tuple[Any, Any, Record]:
+        """One round of one run: θ_{t+1}, histories, record; `inputs` are a row of `inputs()`."""
+        index, who, number = inputs
+        slope, now = self.task.loss_and_slope, jax.random.fold_in(key, number)
+        if self.streams:
+
+            def gather(own: Array) -> Batch:
+                return tuple(array[own[:, None, None], index[own]] for array in self._train)
+
+            return streamed_round(
+                slope, self.protocol, params, gather, who, levels, history, now, needs
+            )
+        drawn = draws(now, needs, params, self.task.clients) if any(needs) else None
+        return federated_round(
+            slope, self.protocol, params, self.gather(index), who, levels, history, drawn
+        )
+
     def _segment(
         self, seeds: Seeds, state: State, levels: Any, length: int
     ) -> tuple[State, Record, NDArray[np.bool_]]:
         t = state.round
-        index, present, numbers = self.inputs(seeds, t, length)
+        index, who, numbers = self.inputs(seeds, t, length)
         a, b = (np.swapaxes(part[:, t : t + length], 0, 1) for part in levels[:2])
         params, history, record = self._advance(
             state.params,
             state.history,
-            (index, present, numbers, a, b),
+            (index, who, numbers, a, b),
             levels[2:],
             jax.random.key(seeds.noise),
             needs=levels.needs,
         )
         host = Record(*(np.swapaxes(np.asarray(part), 0, 1) for part in record))
-        return State(params, history, t + length), host, present
+        return State(params, history, t + length), host, participants_of(self, seeds, t, length)
 
     def _scan(
         self, params: Any, history: Any, inputs: Any, fixed: Any, key: Array, *, needs: Needs
     ) -> tuple[Any, Any, Record]:
-        like = jax.tree.map(lambda leaf: leaf[0], params)
-        slope = self.task.loss_and_slope
 
         def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], Record]:
-            index, present, number, a, b = now
-            batches = self.gather(index)
-            drawn = None
-            if any(needs):
-                now_key = jax.random.fold_in(key, number)
-                drawn = draws(now_key, needs, like, self.task.clients)
+            *inputs, a, b = now
 
             def one(p: Any, past: Any, *levels: Any) -> tuple[Any, Any, Record]:
-                return federated_round(
-                    slope, self.protocol, p, batches, present, Round(*levels), past, drawn
-                )
+                return self.round(p, past, inputs, Round(*levels), key, needs)
 
             p, past, record = jax.vmap(one)(*carry, a, b, *fixed)
             return (p, past), record
@@ -294,6 +320,17 @@ def participants_of(
     """Who takes part in which round of a replica."""
     share = simulator.protocol.participation
     return participants(simulator.task.clients, share, seeds.batches, first, rounds)
+
+
+def _check_memory(numbers: int, aggregator: Aggregator) -> None:
+    """Refuse an aggregator that must see all messages at once where they cannot be held."""
+    needed, free = 4 * 4 * numbers, free_memory()
+    if needed > free:
+        raise ValueError(
+            f"{aggregator} needs all messages at once, about {needed / 2**30:.1f} GB of which "
+            f"{free / 2**30:.1f} are free; use mean, weighted-mean or clipped, which are streamed, "
+            "or fewer clients"
+        )
 
 
 def _dtype(params: Any) -> Any:

@@ -95,9 +95,9 @@ def lstm(classes: int = 80, embedding: int = 8, units: int = 256, layers: int = 
 
 
 class _Trail(NamedTuple):
-    """What a layer computed, over all steps: (T, batch, units), and 4 × units for the gates."""
+    """What a layer computed, over all steps, arrays of (T, batch, units)."""
 
-    gates: Array  # i, f, g, o after σ and tanh
+    gates: tuple[Array, ...]  # i, f, g, o after σ and tanh; apart, as joining them costs a copy
     c: Array
     h: Array
 
@@ -113,7 +113,7 @@ def _forward(layer: Layer, x: Array) -> _Trail:
         i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
         c = f * c + i * g
         h = o * jnp.tanh(c)
-        return (h, c), _Trail(jnp.concatenate([i, f, g, o], axis=-1), c, h)
+        return (h, c), _Trail((i, f, g, o), c, h)
 
     return jax.lax.scan(step, (zero, zero), projected)[1]
 
@@ -124,11 +124,10 @@ def _backward(layer: Layer, trail: _Trail, x: Array, ends: Array) -> tuple[Layer
     zero = jnp.zeros_like(trail.c[0])
 
     def step(
-        state: tuple[Array, Array], now: tuple[Array, Array, Array, Array]
+        state: tuple[Array, Array], now: tuple[tuple[Array, ...], Array, Array, Array]
     ) -> tuple[tuple[Array, Array], Array]:
         dh, dc = state
-        gates, c, before, end = now
-        i, f, g, o = jnp.split(gates, 4, axis=-1)
+        (i, f, g, o), c, before, end = now
         dh = dh + end
         bent = jnp.tanh(c)
         dc = dc + dh * o * (1 - bent**2)
@@ -145,10 +144,11 @@ def _backward(layer: Layer, trail: _Trail, x: Array, ends: Array) -> tuple[Layer
 
     before = _shifted(trail.c)
     delta = jax.lax.scan(step, (zero, zero), (trail.gates, trail.c, before, ends), reverse=True)[1]
+    flat = delta.reshape(-1, delta.shape[-1])
     gradient = {
-        "input": jnp.einsum("tbo,tbi->oi", delta, x),
-        "recurrent": jnp.einsum("tbo,tbi->oi", delta, _shifted(trail.h)),
-        "bias": jnp.sum(delta, axis=(0, 1)),
+        "input": flat.T @ x.reshape(-1, x.shape[-1]),
+        "recurrent": flat.T @ _shifted(trail.h).reshape(-1, zero.shape[-1]),
+        "bias": jnp.sum(flat, axis=0),
     }
     return gradient, delta @ layer["input"]
 
