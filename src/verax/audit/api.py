@@ -70,6 +70,7 @@ def audit(
     memory: int | None = None,
     workers: int | None = None,
     processes: bool = False,
+    on: str = "",
     progress: Callable[[int], None] | None = None,
     **changes: Any,
 ) -> Audit:
@@ -83,6 +84,7 @@ def audit(
         memory: bytes that may be used (default: half of what is free).
         workers: how many jobs at a time (default: as many as cores).
         processes: workers are processes; for tasks that the plan itself describes.
+        on: "ray", or "ray://host:port" of a cluster, instead of this machine's cores.
         progress: called with the number of run-rounds just done.
         changes: fields of the plan to set.
     """
@@ -91,6 +93,7 @@ def audit(
         "memory": memory,
         "workers": workers,
         "processes": processes,
+        "on": on,
         "progress": progress,
     }
     if out is None:

@@ -44,6 +44,7 @@ def run(
     memory: int | None = None,
     workers: int | None = None,
     processes: bool = False,
+    on: str = "",
     progress: Progress | None = None,
 ) -> None:
     """Compute what the folder does not hold yet.
@@ -56,12 +57,13 @@ def run(
         workers: how many jobs at a time (default: as many as cores).
         processes: workers are processes rather than threads; faster on a CPU, and possible where
             the plan itself says what the task is.
+        on: "ray", or "ray://host:port" of a cluster, instead of this machine's cores.
         progress: called with the number of run-rounds just done.
     """
     if _same_plan(plan, task, folder) and (folder / "runs.parquet").exists():
         return
     _claim_folder(plan, task, folder)
-    workers = workers or os.cpu_count() or 1
+    asked, workers = workers, workers or os.cpu_count() or 1
     settings = folder / "work" / "settings.json"
     if not settings.exists():
         # Written down so that a resumed audit cuts its batches in the same way.
@@ -71,7 +73,14 @@ def run(
     shutil.rmtree(claims, ignore_errors=True)  # of workers that are gone
     claims.mkdir()
     tick = progress or (lambda rounds: None)
-    if processes:
+    if on:
+        from verax.audit.cluster import run_on_ray
+
+        scheme, _, where = on.partition("://")
+        if scheme != "ray":
+            raise ValueError(f"on is {on!r}, must be ray or ray://host:port")
+        run_on_ray(plan, task, folder, on if where else "", asked, tick)
+    elif processes:
         _in_processes(folder, workers, tick)
     else:
         _in_threads(plan, task, folder, workers, tick)

@@ -78,21 +78,44 @@ class Worker:
 
         Every second worker takes the derivatives first, so that not all compile everything.
         """
-        honest = [b for b in self.batches if b.first.role == "honest"]
-        others = [b for b in self.batches if b.first.role != "honest"]
-        for batch in honest:
-            self._claimed(f"batch-{batch.number}", lambda b=batch: self._batch(b))
-        while not all(self.files(b)[0].exists() for b in honest):
+        first, runs, slopes = self.jobs()
+        for name in first:
+            self._claimed(name)
+        while not all(self.done(name) for name in first):
             if self.stop.wait(0.02):
                 raise StoppedError
-        runs: list[tuple[str, Callable[[], None]]] = [
-            (f"batch-{b.number}", lambda b=b: self._batch(b)) for b in others
-        ]
-        slopes: list[tuple[str, Callable[[], None]]] = [
-            (f"seed-{s}", lambda s=s: self._sensitivity(s)) for s in self.plan.seeds_to_set
-        ]
-        for name, job in (slopes + runs[::-1]) if k % 2 == 0 else (runs + slopes):
-            self._claimed(name, job)
+        for name in (slopes + runs[::-1]) if k % 2 == 0 else (runs + slopes):
+            self._claimed(name)
+
+    def jobs(self) -> tuple[list[str], list[str], list[str]]:
+        """What there is to do, by name: honest runs; those that begin from them; derivatives."""
+        named = {f"batch-{b.number:05d}": b.first.role for b in self.batches}
+        first = [name for name, role in named.items() if role == "honest"]
+        others = [name for name, role in named.items() if role != "honest"]
+        return first, others, [f"sensitivity-{seed:05d}" for seed in self.plan.seeds_to_set]
+
+    def do(self, name: str) -> None:
+        """Do one job, or tell of its progress if it was done."""
+        kind, _, number = name.partition("-")
+        if kind == "batch":
+            self._batch(self.batches[int(number)])
+        else:
+            self._sensitivity(int(number))
+
+    def done(self, name: str) -> bool:
+        """Whether the results of a job are there."""
+        kind, _, number = name.partition("-")
+        if kind == "batch":
+            return self.files(self.batches[int(number)])[0].exists()
+        return self.seed_file(int(number)).exists()
+
+    def needs(self, name: str) -> list[Path]:
+        """Files without which a job cannot begin: the state that its runs branch from."""
+        kind, _, number = name.partition("-")
+        batch = self.batches[int(number)] if kind == "batch" else None
+        if batch is None or not batch.first.branch:
+            return []
+        return [self._branch_file(batch, batch.first.branch)]
 
     def files(self, batch: Batch) -> tuple[Path, Path]:
         """Where a finished batch's tables are: runs, and rounds."""
@@ -124,7 +147,7 @@ class Worker:
         ]
         write_text(self.likeness_file, json.dumps(found))
 
-    def _claimed(self, name: str, job: Callable[[], None]) -> None:
+    def _claimed(self, name: str) -> None:
         if self.stop.is_set():
             raise StoppedError
         claim = self.folder / "work" / "claims" / name
@@ -132,7 +155,7 @@ class Worker:
             os.close(os.open(claim, os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
-        job()
+        self.do(name)
 
     def _batch(self, batch: Batch) -> None:
         """One batch, from where it stands to its tables."""
@@ -174,7 +197,7 @@ class Worker:
             after_segment=after,
             done=done,
         )
-        if batch.first.role == "honest" and not self.likeness_file.exists():
+        if batch.first == self.batches[0].first:  # one honest run stands for all
             self._likeness(simulator, seeds, start, outcome.state)
         runs, rounds = batch_tables(batch, outcome)
         write_table(rounds_file, [rounds])

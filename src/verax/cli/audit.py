@@ -86,6 +86,9 @@ def audit(
         str | None, typer.Option(help="What may be used, as in 2G [half of what is free].")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="Worker processes [one per core].")] = None,
+    on: Annotated[
+        str, typer.Option(help="ray, or ray://host:port: do the work on a Ray cluster.")
+    ] = "",
     again: Annotated[
         bool, typer.Option("--again", help="Remove an earlier audit in the folder first.")
     ] = False,
@@ -132,7 +135,7 @@ def audit(
         "first_seed": first_seed,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    _run(plan, given, out, memory, workers, again, as_json, fail_if_gain)
+    _run(plan, given, out, memory, workers, on, again, as_json, fail_if_gain)
 
 
 def _run(
@@ -141,6 +144,7 @@ def _run(
     out: Path,
     memory: str | None,
     workers: int | None,
+    on: str,
     again: bool,
     as_json: bool,
     fail_if_gain: bool,
@@ -166,6 +170,7 @@ def _run(
             memory=allowed,
             workers=workers,
             processes=True,
+            on=on,
             progress=tick,
         )
     if as_json:

@@ -7,7 +7,7 @@ import sys
 import typer
 
 from verax import __version__
-from verax.cli import audit, bounds, example
+from verax.cli import audit, bounds, data, example, ledger, reproduce
 
 __all__ = ["app", "main"]
 
@@ -25,7 +25,10 @@ app = typer.Typer(
 )
 app.command("audit")(audit.audit)
 app.command("bounds")(bounds.bounds)
+app.command("reproduce")(reproduce.reproduce)
+app.add_typer(data.app, name="data")
 app.add_typer(example.app, name="example")
+app.add_typer(ledger.app, name="ledger")
 
 
 def _version(asked: bool) -> None:

@@ -116,9 +116,11 @@ def _run(
     tasks = _tasks(plans)
     _estimate(plans, tasks, hands, allowed, console)
     found: dict[str, Any] = {}
+    results = out / "results.json"  # of all figures that were run into this folder
+    known = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
     for name, plan in plans.items():
         found[name] = _figure(name, plan, tasks[plan.task], out / name, allowed, hands)
-        write_text(out / "results.json", json.dumps(found, indent=1, ensure_ascii=False))
+        write_text(results, json.dumps(known | found, indent=1, ensure_ascii=False))
         if not as_json:
             Console().print(_sentence(name, found[name]), highlight=False, soft_wrap=True)
     if as_json:

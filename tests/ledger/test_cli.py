@@ -1,0 +1,251 @@
+"""`verax ledger` as a user runs it: exit codes, one line for an error.
+
+In this process, through the command's own entry: starting Python takes longer than any of them.
+"""
+
+import io
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of typer, about click, while it is loaded
+    from verax.cli.ledger import app
+    from verax.cli.main import main
+
+TERMS = 'currency = "EUR"\nscale = 2\n[price]\nvalues = 0.5\n'
+
+
+def line(t, *values, **more):
+    reports = [
+        {"member": m, "statistic": v}
+        for m, v in zip(("north", "south", "west"), values, strict=False)
+    ]
+    return json.dumps({"run": "first", "round": t, "reports": reports, **more}) + "\n"
+
+
+@pytest.fixture
+def verax(tmp_path, monkeypatch, capsys):
+    (tmp_path / "terms.toml").write_text(TERMS)
+    (tmp_path / "rounds.jsonl").write_text(line(1, 4.0, 1.0, 1.0) + line(2, 3.0, 2.0, 1.0))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def run(command, given=None, code=0):
+        monkeypatch.setattr("sys.argv", ["verax", "ledger", *command.split()])
+        monkeypatch.setattr("sys.stdin", io.StringIO(given or ""))
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert ended.value.code == code, (out, err)
+        if code == 2:
+            assert len(err.splitlines()) == 1
+            assert err.startswith("verax: ")
+            return err
+        assert err == ""
+        return json.loads(out) if "--json" in command else out
+
+    run.folder = tmp_path
+    return run
+
+
+@pytest.fixture
+def book(verax):
+    verax("init book.db --federation clinics --terms terms.toml")
+    verax("post book.db --file rounds.jsonl")
+    return verax
+
+
+def test_from_founding_to_settlement(book):
+    verax = book
+    assert "was there already" in verax("init book.db --federation clinics --terms terms.toml")
+    assert "0 rounds booked, 2 were" in verax("post book.db --file rounds.jsonl")
+    owed = verax("balances book.db --json")
+    assert owed["balances"] == {"north": 225, "south": -75, "west": -150}
+    assert [row["round"] for row in verax("rounds book.db --json")] == [1, 2]
+    plan = verax("settle book.db --json")
+    assert plan["fewest"]
+    assert not plan["committed"]
+    assert verax("balances book.db --json") == owed
+    assert verax("settle book.db --commit --json")["committed"]
+    assert set(verax("balances book.db --json")["balances"].values()) == {0}
+    assert verax("verify book.db --json")["ok"]
+
+
+def test_export_checkpoint_import_verify(book):
+    verax = book
+    verax("checkpoint book.db --out may.json --key operator.pem --new-key")
+    key = json.loads((verax.folder / "may.json").read_text())["key"]
+    assert (verax.folder / "operator.pem").stat().st_mode & 0o077 == 0
+    assert "operator.pem" in verax("checkpoint book.db --key operator.pem --new-key", code=2)
+    verax("export book.db --out all.jsonl")
+    found = verax(f"verify all.jsonl --checkpoint may.json --signer {key} --json")
+    assert (found["ok"], found["checkpoints"]) == (True, 1)
+    assert verax("import copy.db all.jsonl --json") == {"federation": "clinics", "new": 6}
+    assert verax("verify copy.db --json")["hash"] == found["hash"]
+    text = (verax.folder / "all.jsonl").read_text()
+    (verax.folder / "all.jsonl").write_text(text.replace("4.0", "5.0"))
+    assert "WRONG (payment)" in verax("verify all.jsonl", code=1)
+    assert "is not imported" in verax("import other.db all.jsonl", code=2)
+    alone = subprocess.run(  # the verifier's file and Python, nothing else
+        [sys.executable, "-I", "-S", Path(__file__).parents[2] / "src/verax/ledger/verify.py",
+         verax.folder / "all.jsonl"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert alone.returncode == 1
+    assert "WRONG (payment)" in alone.stdout
+
+
+@pytest.mark.parametrize(
+    ("mine", "code", "words"),
+    [
+        ([(1, 1.0), (2, 2.0)], 0, "nothing wrong"),
+        ([(1, 1.0), (2, 2.000001)], 0, "nothing wrong"),
+        ([(1, 1.0), (2, 2.5)], 1, "the book says 2.0, mine.jsonl says 2.5"),
+        ([(1, 1.0)], 1, "round 2 of run 'first': in the book but not in mine.jsonl"),
+        ([(1, 1.0), (2, 2.0), (3, 1.0)], 1, "in mine.jsonl but not in the book"),
+    ],
+)
+def test_a_members_own_record(book, mine, code, words):
+    rows = [json.dumps({"run": "first", "round": t, "norm": v}) + "\n" for t, v in mine]
+    (book.folder / "mine.jsonl").write_text("".join(rows))
+    assert words in book("verify book.db --mine mine.jsonl --member south", code=code)
+    assert "whose record" in book("verify book.db --mine mine.jsonl", code=2)
+    assert "in no round" in book("verify book.db --mine mine.jsonl --member x", code=1)
+
+
+def test_own_record_sees_weights_and_statuses(verax):
+    verax("init book.db --federation clinics --terms terms.toml")
+    reports = [
+        {"member": "north", "statistic": 4.0 * 0.25, "weight": 0.5},
+        {"member": "south", "statistic": 1.0 * 2.25, "weight": 1.5},
+        {"member": "west", "status": "missing"},
+    ]
+    verax("post book.db", json.dumps({"run": "first", "round": 1, "reports": reports}))
+    (verax.folder / "mine.jsonl").write_text('{"run": "first", "round": 1, "norm": 4.0}\n')
+    verax("verify book.db --mine mine.jsonl --member north")
+    assert "the book says 2.25" in verax("verify book.db --mine mine.jsonl --member south", code=1)
+    assert "says missing" in verax("verify book.db --mine mine.jsonl --member west", code=1)
+    (verax.folder / "mine.jsonl").write_text('{"run": "first", "norm": 4.0}\n')
+    assert "line 1: must be" in verax("verify book.db --mine mine.jsonl --member north", code=2)
+
+
+def test_statements(book):
+    text = book("statement book.db north")
+    assert "Every charge equals" in text
+    assert "2.25" in text
+    assert book("statement book.db north --json")["closing"] == 225
+    assert book("statement book.db north --format csv").startswith("sequence,time,kind,run,round")
+    book("statement book.db north --format html --out north.html")
+    assert (book.folder / "north.html").read_text().startswith("<!doctype html>")
+    book("statement book.db north --out north.txt")
+    assert "recomputed" in (book.folder / "north.txt").read_text()
+    assert "must be text" in book("statement book.db north --format pdf", code=2)
+    assert "not a member" in book("statement book.db nobody", code=2)
+
+
+def test_limits_deposits_corrections_terms_members(book):
+    assert "nobody" in book("watch book.db")
+    book("limit book.db 2.00")
+    assert "north" in book("watch book.db", code=1)
+    assert book("limit book.db none --json")["posted"]
+    book("watch book.db")
+    book("limit book.db 2.00 --member north")
+    assert book("deposit book.db north 0.25 --json")["amounts"] == {"escrow": 25, "north": -25}
+    assert book("watch book.db --json") == []
+    assert "2 decimal places" in book("deposit book.db north 0.255", code=2)
+    assert "must be a number" in book("deposit book.db north much", code=2)
+    book("correct book.db --reason typo --entry north=-0.10 --entry south=0.10")
+    assert "MEMBER=AMOUNT" in book("correct book.db --reason typo --entry north", code=2)
+    (book.folder / "new.toml").write_text(TERMS.replace("0.5", "1.0"))
+    book("terms book.db --terms new.toml --from-round 3")
+    assert [row["from_round"] for row in book("terms book.db --json")] == [1, 3]
+    assert "values = 1.0" in book("terms book.db")
+    book("join book.db key-4 --label East")
+    book("leave book.db East --from-round 9")
+    assert book("verify book.db --json")["ok"]
+
+
+def test_posting_from_standard_input_and_what_is_refused(book):
+    row = book("post book.db --json", line(3, 1.0, 2.0))
+    assert row["amounts"] == {"north": -50, "south": 50}
+    for given, words in [
+        (line(1, 9.0, 1.0, 1.0), "line 1: round 1 of run 'first' is in the book with other"),
+        ("{", "line 1: not JSON"),
+        ("[]", 'needs "run"'),
+        (line(4, 1.0) + '{"run": 1}', "line 2: a round needs"),
+        (line(5, 1.0, colour="red"), "'colour' is no field"),
+        ('{"run": "a", "round": 1, "reports": [{"norm": 1}]}', "a report is an object"),
+        ('{"run": "a", "round": 1, "reports": [{"member": "x", "statistic": "1"}]}', "numbers"),
+        ('{"run": "a", "round": "1", "reports": []}', "whole number"),
+        ('{"run": "a", "round": 1, "reports": [{"member": 5, "statistic": 1}]}', "text"),
+    ]:
+        assert words in book("post book.db", given, code=2)
+    assert [row["round"] for row in book("rounds book.db --json")] == [1, 2, 3, 4]
+
+
+def test_the_export_of_an_odd_name_stays_in_the_folder(verax):
+    verax("init book.db --federation ../../outside --terms terms.toml")
+    before = set(verax.folder.parent.iterdir())
+    assert verax("export book.db --json")["file"] == "outside.jsonl"
+    assert (verax.folder / "outside.jsonl").exists()
+    assert set(verax.folder.parent.iterdir()) == before
+
+
+def test_which_federation(book):
+    book("init book.db --federation banks --terms terms.toml")
+    assert "holds 'banks', 'clinics'" in book("balances book.db", code=2)
+    assert book("balances book.db --federation clinics --json")["federation"] == "clinics"
+    assert book("verify book.db").count("nothing wrong found") == 2
+    assert "'schools' is not in the book" in book("rounds book.db --federation schools", code=2)
+
+
+def test_a_price_is_enough_to_begin(verax):
+    verax("init book.db --federation clinics --price 0.5 --currency EUR --scale 2")
+    assert verax("post book.db --json", line(1, 4.0, 1.0, 1.0))["amounts"]["north"] == 150
+    both = "--price 1 --terms terms.toml"
+    for options in ("", both):
+        assert "either" in verax(f"init book.db --federation banks {options}", code=2)
+
+
+def test_missing_books_and_terms(verax):
+    assert "verax ledger init" in verax("balances nothing.db", code=2)
+    assert "nothing.db" in verax("verify nothing.db", code=2)
+    assert "none.toml" in verax("init b.db --federation x --terms none.toml", code=2)
+    assert not (verax.folder / "b.db").exists()
+
+
+def test_help_has_an_example_for_every_command(verax):
+    commands = {each.name or each.callback.__name__: each for each in app.registered_commands}
+    wanted = "init post rounds balances statement settle verify export checkpoint import watch"
+    assert set(wanted.split()) <= set(commands)
+    text = verax("--help")
+    for name, each in commands.items():
+        assert f" {name} " in text
+        assert "Example: verax ledger " in each.callback.__doc__
+
+
+def test_without_the_extra_the_command_says_what_to_install(tmp_path):
+    code = (
+        "import sys; sys.modules['sqlalchemy'] = None\n"
+        "from verax.cli.main import main\n"
+        "sys.argv = ['verax', 'ledger', 'balances', 'x.db']; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "pip install 'verax[ledger]'" in done.stderr
+
+
+def test_the_command_line_loads_no_database():
+    code = (
+        "import sys; import verax.cli.main; "
+        "sys.exit(bool({'sqlalchemy', 'alembic', 'psycopg', 'cryptography'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,177 @@
+"""A federation of 50 members over 1,000 rounds: posted, verified, recomputed, settled."""
+
+import csv
+import io
+import json
+import shutil
+import sqlite3
+import subprocess
+import sys
+
+import pytest
+from books import norms, simulate
+
+from verax.ledger import Book, Report
+from verax.ledger.export import export_book, import_book
+from verax.ledger.settlement import settle
+from verax.ledger.statement import make_statement, to_csv, to_html, to_json
+from verax.ledger.verify import verify
+from verax.mechanism import Policy, Price, Terms
+
+# By hand and in fractions, with nothing of Verax: price 1/2, missing excused, rejected as the
+# largest, errors pay a fee of 3 that the others share.
+INDEPENDENT = """
+import json, sys
+from fractions import Fraction as F
+members, sums = {}, {}
+for line in open(sys.argv[1], encoding="utf-8"):
+    r = json.loads(line)
+    if r["kind"] == "join":
+        members[r["account"]] = r["member"]
+    if r["kind"] != "round":
+        continue
+    n = dict(zip(r["accounts"], r["statistics"]))
+    st = {a: r["statuses"].get(str(a), "ok") for a in n}
+    ok = [a for a in n if st[a] == "ok"]
+    levy = {a: F(1, 2) * F(n[a]) for a in ok}
+    most = max(levy.values())
+    levy |= {a: most for a in n if st[a] == "rejected"}
+    whole, N = sum(levy.values()), len(levy)
+    pay = {a: levy[a] - (whole - levy[a]) / (N - 1) for a in levy}
+    fined = [a for a in n if st[a] == "error"]
+    for a in fined:
+        pay[a] = F(3)
+    for a in ok:
+        pay[a] -= F(3 * len(fined), len(ok))
+    cents = {a: p * 10**4 for a, p in pay.items()}
+    units = {a: c.__floor__() for a, c in cents.items()}
+    short = -sum(units.values())
+    for a in sorted(cents, key=lambda a: (units[a] - cents[a], members[a]))[:short]:
+        units[a] += 1
+    for a, u in units.items():
+        sums[members[a]] = sums.get(members[a], 0) + u
+print(json.dumps(sums))
+"""
+
+
+@pytest.fixture(scope="module")
+def big(template, tmp_path_factory):
+    path = str(shutil.copy(template, tmp_path_factory.mktemp("big") / "book.db"))
+    terms = Terms(
+        Price.constant(0.5), policy=Policy(error="flat-fee", fee=3.0), currency="EUR", scale=4
+    )
+    with Book.open(path) as book:
+        book.found("net", terms)
+        simulate(book, "net", members=50, rounds=1000, seed=7)
+    return path
+
+
+def test_every_round_sums_to_zero(big):
+    raw = sqlite3.connect(big)
+    sums = raw.execute("SELECT sequence, sum(amount) FROM entry GROUP BY sequence").fetchall()
+    raw.close()
+    assert len(sums) == 1000
+    assert {total for _, total in sums} == {0}
+
+
+def test_verify_is_clean(big, tmp_path):
+    found = verify(big)
+    assert found.ok, found.findings
+    assert (found.rounds, found.entries) == (1000, 50_000)
+    with Book.open(big) as book:
+        assert found.balances == book.balances("net")
+        export_book(book, "net", tmp_path / "net.jsonl")
+    exported = verify(tmp_path / "net.jsonl")
+    assert exported.ok
+    assert exported.hash == found.hash
+
+
+def test_an_independent_script_comes_to_the_same_units(big, tmp_path):
+    with Book.open(big) as book:
+        export_book(book, "net", tmp_path / "net.jsonl")
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", INDEPENDENT, tmp_path / "net.jsonl"],
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        again = json.loads(done.stdout)
+        assert again == book.balances("net")
+        statement = make_statement(book, "net", "m007")
+    assert statement.closing == again["m007"]
+    assert statement.differing == []
+    assert len(statement.lines) == 1000
+    assert sum(line.amount for line in statement.lines) == again["m007"]
+
+
+def test_settling_brings_every_balance_to_zero(big, tmp_path):
+    copy = shutil.copy(big, tmp_path / "copy.db")
+    with Book.open(copy) as book:
+        sequence, _, balances = book.snapshot("net")
+        result = settle(balances)
+        assert not result.fewest
+        assert len(result.transfers) < 50
+        book.settle("net", result.transfers, sequence=sequence)
+        assert set(book.balances("net").values()) == {0}
+    assert verify(copy).ok
+
+
+def test_an_import_is_the_same_book(big, tmp_path):
+    with Book.open(big) as book:
+        export_book(book, "net", tmp_path / "net.jsonl")
+        head = book.head("net")
+    with Book.create(tmp_path / "copy.db") as copy:
+        assert import_book(copy, tmp_path / "net.jsonl") == ("net", head[0])
+        assert import_book(copy, tmp_path / "net.jsonl") == ("net", 0)
+        assert copy.head("net") == head
+        copy.post("net", "later", 1, [Report("m001", statistic=1.0)])
+    assert verify(tmp_path / "copy.db").ok
+
+
+def test_an_import_adds_what_is_new_and_refuses_a_fork(small, tmp_path):
+    other = shutil.copy(small, tmp_path / "other.db")
+    with Book.open(small) as book, Book.open(other) as fork:
+        book.post("clinics", "first", 8, norms(1, 2, 3))
+        export_book(book, "clinics", tmp_path / "book.jsonl")
+        assert import_book(fork, tmp_path / "book.jsonl") == ("clinics", 1)
+        assert fork.balances("clinics") == book.balances("clinics")
+        fork.post("clinics", "first", 9, norms(1, 2, 3))
+        book.post("clinics", "first", 9, norms(3, 2, 1))
+        export_book(book, "clinics", tmp_path / "book.jsonl")
+        with pytest.raises(ValueError, match="different histories from record 16"):
+            import_book(fork, tmp_path / "book.jsonl")
+        text = (tmp_path / "book.jsonl").read_text()
+        (tmp_path / "book.jsonl").write_text(text.replace("EUR", "USD"))
+        with pytest.raises(ValueError, match="is not imported"):
+            import_book(fork, tmp_path / "book.jsonl")
+    assert verify(other).ok
+
+
+def test_a_statement_shows_everything_that_moved_a_balance(small):
+    with Book.open(small) as book:
+        statement = make_statement(book, "clinics", "North")
+        kinds = [line.kind for line in statement.lines]
+        assert kinds == ["round"] * 4 + ["deposit", "round", "correction", "round", "round"]
+        assert statement.closing == book.balances("clinics")["a"] == statement.lines[-1].balance
+        assert statement.opening == 0
+        part = make_statement(book, "clinics", "a", run="first", first=2, last=3)
+        assert [line.round for line in part.lines] == [2, 3]
+        assert part.opening + sum(line.amount for line in part.lines) == part.closing
+        rows = list(csv.DictReader(io.StringIO(to_csv(statement))))
+        assert [int(row["amount"]) for row in rows] == [x.amount for x in statement.lines]
+        data = json.loads(json.dumps(to_json(statement)))
+        assert data["closing"] == statement.closing
+        assert data["differing"] == 0
+        page = to_html(statement)
+    assert "Statement of North" in page
+    assert "Every charge above equals" in page
+
+
+def test_a_statement_shows_a_wrong_charge(small, monkeypatch):
+    from verax.ledger import round as rounds
+
+    with Book.open(small) as book:
+        with monkeypatch.context() as patch:
+            patch.setattr(rounds, "to_units", lambda *_: [100, -50, -50])
+            book.post("clinics", "first", 8, norms(4, 1, 1))
+        statement = make_statement(book, "clinics", "a")
+    assert [(x.round, x.amount, x.recomputed) for x in statement.differing] == [(8, 100, 75)]
+    assert "were not charged as the terms say" in to_html(statement)

@@ -1,0 +1,332 @@
+"""What goes wrong around a book: clear words, and nothing lost."""
+
+import os
+import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from books import norms
+from sqlalchemy import event
+
+from verax.ledger import Book, BookError, BookUnavailableError
+from verax.ledger.verify import verify
+from verax.mechanism import Price, Terms
+
+
+@pytest.fixture
+def book(path, terms):
+    with Book.open(path, wait=0.2) as opened:
+        opened.found("clinics", terms)
+        opened.post("clinics", "first", 1, norms(4, 1, 1))
+        yield opened
+
+
+def test_a_full_disk(book, path):
+    with book.engine.connect() as connection:
+        pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+
+    @event.listens_for(book.engine, "begin")
+    def _(connection):
+        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 1}")
+
+    def post_until_full():
+        for t in range(2, 500):
+            book.post("clinics", "first", t, norms(*range(1, 20)))
+
+    with pytest.raises(BookUnavailableError, match="disk is full; free some space"):
+        post_until_full()
+    done = book.last_round("clinics", "first")
+    assert 1 <= done < 400
+    assert verify(path).rounds == done
+    assert verify(path).ok
+    with Book.open(path) as again:
+        assert again.post("clinics", "first", done + 1, norms(1, 2)).posted
+
+
+def test_a_disk_that_refuses_to_write(path, terms):
+    """The kernel refuses to let the file grow, as at a quota."""
+    with Book.open(path) as book:
+        book.found("clinics", terms)
+        book.post("clinics", "first", 1, norms(4, 1, 1))
+    code = (
+        "import sys, resource; from verax.ledger import Book, Report\n"
+        "with Book.open(sys.argv[1]) as book:\n"
+        "    resource.setrlimit(resource.RLIMIT_FSIZE, (90_000, 90_000))\n"
+        "    for t in range(2, 999):\n"
+        "        book.post('clinics', 'first', t, [Report('a', statistic=1.0)])\n"
+        "        print(t, flush=True)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, path], capture_output=True, text=True, check=False
+    )
+    assert "BookUnavailableError" in done.stderr
+    assert "full" in done.stderr.splitlines()[-1]
+    last = int(done.stdout.split()[-1])
+    assert verify(path).ok
+    with Book.open(path) as book:
+        assert book.last_round("clinics", "first") == last
+
+
+def test_a_read_only_file(book, path):
+    with Book.open(path, read_only=True) as reader:
+        assert reader.balances("clinics")["a"] == 150
+        with pytest.raises(BookUnavailableError, match="read-only"):
+            reader.post("clinics", "first", 2, norms(1, 2))
+    assert book.post("clinics", "first", 2, norms(1, 2)).posted
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root to become somebody else")
+def test_a_file_and_folder_without_the_right_to_write(book, path, tmp_path):
+    book.close()
+    folder = Path(tempfile.gettempdir()) / f"verax-ro-{os.getpid()}"
+    folder.mkdir(mode=0o755)
+    try:
+        copy = shutil.copy(path, folder / "book.db")
+        copy.chmod(0o444)
+        assert verify(copy).ok  # and all that is needed has been imported
+        pid = os.fork()
+        if pid == 0:  # nobody, in a child
+            code = 1
+            try:
+                os.setuid(65534)
+                with Book.open(copy, read_only=True) as reader:
+                    assert reader.balances("clinics")["a"] == 150
+                assert verify(copy).ok
+                try:
+                    with Book.open(copy) as writer:
+                        writer.post("clinics", "first", 2, norms(1, 2))
+                except BookUnavailableError as error:
+                    code = 0 if "read-only" in str(error) or "opened" in str(error) else 2
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_a_locked_database(book, path):
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(BookUnavailableError, match="locked by another writer"):
+        book.post("clinics", "first", 2, norms(1, 2))
+    assert book.balances("clinics")["a"] == 150  # readers are not kept waiting
+    other.execute("ROLLBACK")
+    other.close()
+    assert book.post("clinics", "first", 2, norms(1, 2)).posted
+
+
+def test_a_lock_that_goes_away_in_time(path, terms):
+    with Book.open(path, wait=20) as book:
+        book.found("clinics", terms)
+        other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(0.4, lambda: other.execute("ROLLBACK")).start()
+        begin = time.monotonic()
+        assert book.post("clinics", "first", 1, norms(1, 2)).posted
+        assert time.monotonic() - begin > 0.2
+        other.close()
+
+
+def test_a_locked_row_in_postgres(new_postgres, terms):
+    import psycopg
+
+    url = new_postgres()
+    with Book.open(url, wait=0.3) as book:
+        book.found("clinics", terms)
+        with psycopg.connect(url.replace("+psycopg", "")) as other:
+            other.execute("SELECT * FROM federation FOR UPDATE")
+            with pytest.raises(BookUnavailableError, match="locked by another writer"):
+                book.post("clinics", "first", 1, norms(1, 2))
+        assert book.post("clinics", "first", 1, norms(1, 2)).posted
+
+
+def drop_all(postgres, url):
+    from sqlalchemy import make_url
+
+    postgres.admin.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s",
+        (make_url(url).database,),
+    )
+
+
+def test_a_dropped_connection_is_made_anew(postgres, new_postgres, terms):
+    url = new_postgres()
+    with Book.open(url) as book:
+        book.found("clinics", terms)
+        for t in range(1, 4):
+            drop_all(postgres, url)
+            assert book.post("clinics", "first", t, norms(1, 2)).posted
+    assert verify(url).rounds == 3
+
+
+@pytest.mark.parametrize("at", ["INSERT INTO record", "INSERT INTO entry", "UPDATE federation"])
+def test_a_connection_dropped_in_the_middle(postgres, new_postgres, terms, at):
+    url = new_postgres()
+    with Book.open(url) as book:
+        book.found("clinics", terms)
+        book.post("clinics", "first", 1, norms(1, 2))
+        drops = [1]
+
+        @event.listens_for(book.engine, "before_cursor_execute")
+        def _(connection, cursor, statement, *_):
+            if statement.startswith(at) and drops:
+                drops.pop()
+                drop_all(postgres, url)
+
+        assert book.post("clinics", "first", 2, norms(1, 2)).posted
+        drops.append(1)
+        book.deposit("clinics", "a", 7)
+        assert not drops
+        assert book.balances("clinics")["escrow"] == 7  # once, not twice
+    assert verify(url).ok
+
+
+def test_a_commit_whose_answer_is_lost_is_not_repeated_blindly(new_postgres, terms, monkeypatch):
+    import psycopg
+
+    url = new_postgres()
+    with Book.open(url) as book:
+        book.found("clinics", terms)
+        book.post("clinics", "first", 1, norms(1, 2))
+        commit, drops = book.engine.dialect.do_commit, [1]
+
+        def deaf(connection):
+            commit(connection)
+            if drops:
+                drops.pop()
+                connection.driver_connection.close()
+                raise psycopg.OperationalError("server closed the connection unexpectedly")
+
+        monkeypatch.setattr(book.engine.dialect, "do_commit", deaf)
+        with pytest.raises(BookUnavailableError, match="cannot be reached or the connection broke"):
+            book.deposit("clinics", "a", 7)
+        assert book.balances("clinics")["escrow"] == 7
+        drops.append(1)
+        receipt = book.post("clinics", "first", 2, norms(1, 2))
+        assert receipt.amounts == {"a": -50, "b": 50}
+    assert verify(url).rounds == 2
+
+
+def test_no_server(tmp_path):
+    with pytest.raises(BookUnavailableError, match="cannot be reached"):
+        Book.open(f"postgresql://nobody@/none?host={tmp_path}", wait=1)
+
+
+def test_a_database_that_does_not_exist(new_postgres):
+    from sqlalchemy import make_url
+
+    url = make_url(new_postgres()).set(database="nowhere").render_as_string(hide_password=False)
+    with pytest.raises(BookUnavailableError, match="does not exist"):
+        Book.open(url)
+
+
+@pytest.mark.parametrize(("version", "words"), [("9999", "newer Verax"), ("0000", "older schema")])
+def test_another_schema(book, path, version, words):
+    book.close()
+    with sqlite3.connect(path) as raw:
+        raw.execute("UPDATE alembic_version SET version_num = ?", (version,))
+    raw.close()
+    with pytest.raises(BookError, match=words):
+        Book.open(path)
+    with pytest.raises(ValueError, match=f"schema {version}"):
+        verify(path)
+
+
+def test_damaged_files_are_never_taken_for_good(book, path, tmp_path):
+    for t in range(2, 30):
+        book.post("clinics", "first", t, norms(*range(1, 20)))
+    book.close()
+    good = Path(path).read_bytes()
+    found = 0
+    rng = random.Random(11)
+    used = [i for i in range(100, len(good)) if good[i]]
+    for offset in rng.sample(used, 30):
+        damaged = tmp_path / "damaged.db"
+        damaged.write_bytes(good[:offset] + bytes([good[offset] ^ 0x55]) + good[offset + 1 :])
+        try:
+            ok = verify(damaged).ok
+            with Book.open(damaged, read_only=True) as opened:
+                opened.balances("clinics")
+        except (BookError, OSError, ValueError):
+            found += 1
+            continue
+        found += not ok
+        if ok:  # unused space: everything is still there
+            with Book.open(damaged, read_only=True) as opened:
+                assert opened.last_round("clinics", "first") == 29
+    assert found >= 25
+
+
+def test_a_file_cut_in_half(book, path, tmp_path):
+    for t in range(2, 30):
+        book.post("clinics", "first", t, norms(*range(1, 20)))
+    book.close()
+    half = tmp_path / "half.db"
+    half.write_bytes(Path(path).read_bytes()[: Path(path).stat().st_size // 2])
+    with pytest.raises(OSError, match=r"damaged|cannot be read|malformed"):
+        assert verify(half).ok
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"not a database at all, but long enough to look at" * 50, "not a SQLite"), (b"", "no book")],
+)
+def test_not_a_book(tmp_path, content, words):
+    path = tmp_path / "x.db"
+    path.write_bytes(content)
+    with pytest.raises((BookError, BookUnavailableError), match=words):
+        Book.open(path)
+    if content:
+        with pytest.raises(BookUnavailableError, match=words):
+            Book.create(path)
+        assert path.read_bytes() == content
+
+
+def test_somebody_elses_database_is_left_alone(tmp_path):
+    path = tmp_path / "theirs.db"
+    with sqlite3.connect(path) as raw:
+        raw.execute("CREATE TABLE patients (name TEXT)")
+    raw.close()
+    with pytest.raises(BookError, match="other tables"):
+        Book.create(path)
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nowhere/book.db", "make the folder first"),
+        ("missing.db", "verax ledger init"),
+        (".", "is a folder"),
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+        ("mysql://x/y", "SQLite or PostgreSQL"),
+        ("://", "URL"),
+    ],
+)
+def test_places_where_no_book_is(url, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((BookError, BookUnavailableError), match=words):
+        Book.open(url)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_secrets_stay_out_of_errors(tmp_path):
+    with pytest.raises(BookUnavailableError) as caught:
+        Book.open(f"postgresql://me:hunter2@/none?host={tmp_path}", wait=1)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_round_past_the_terms(path):
+    with Book.open(path) as book:
+        book.found("short", Terms(Price(((0.5,),), discount=0.1, rounds=3)))
+        book.post("short", "r", 3, norms(1, 2))
+        with pytest.raises(ValueError, match="outside the terms' rounds"):
+            book.post("short", "r", 4, norms(1, 2))
+    assert verify(path).ok

@@ -1,0 +1,86 @@
+"""Every rule, policy and price: the verifier's own payments agree with the mechanism's."""
+
+import numpy as np
+import pytest
+
+from verax.ledger import Book, Report
+from verax.ledger.verify import verify
+from verax.mechanism import RULES, Policy, Price, Terms, Weights
+
+ACTIONS = ("excuse", "flat-fee", "largest")
+PRICES = {
+    "one": Price.constant(0.37),
+    "discounted": Price(((0.37,),), discount=0.05, rounds=40),
+    "blocks": Price(((0.2,), (0.9,)), starts=(1, 4), rounds=40),
+    "own": Price(((0.1, 0.2, 0.7, 0.0, 1.1),)),
+    "own blocks": Price(
+        ((0.1, 0.2, 0.7, 0.3, 1.1), (1.0, 2.0, 3.0, 4.0, 5.0)), starts=(1, 4), rounds=40
+    ),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_verified(path, rule):
+    """All prices × policies × allowances, random statuses, a few rounds each."""
+    rng = np.random.default_rng(sum(map(ord, rule)))
+    statuses = ("ok", "ok", "ok", "missing", "rejected", "error")
+    charged = 0
+    with Book.open(path) as book:
+        for k, (price, own) in enumerate((p, w) for p in PRICES.values() for w in (False, True)):
+            closed = own or len(price.values[0]) > 1
+            terms = Terms(
+                price,
+                rule=rule,
+                members=tuple("edcba") if closed else (),
+                allowances=((0.5, -0.2, 0.1, -0.3, -0.1),) if own else (),
+                policy=Policy(*rng.choice(ACTIONS, 3).tolist(), fee=0.77),
+                weights=Weights("equal"),
+                scale=int(rng.integers(0, 9)),
+            )
+            name = f"f{k}"
+            book.found(name, terms)
+            for member in "abcde" if closed else "":
+                book.join(name, member)
+            for t in range(1, 7):
+                fates = [str(rng.choice(statuses)) for _ in range(5)]
+                vectors = rng.normal(0, 2, (5, 3))
+                ok = [i for i, fate in enumerate(fates) if fate == "ok"]
+                gram = None
+                if RULES[rule].statistic == "gram":
+                    gram = (vectors @ vectors.T)[np.ix_(ok, ok)]
+                reports = [
+                    Report("abcde"[i], fate, None if gram is not None or fate != "ok" else
+                           float(vectors[i] @ vectors[i]))
+                    for i, fate in enumerate(fates)
+                ]  # fmt: skip
+                receipt = book.post(name, "run", t, reports, gram)
+                assert sum(receipt.amounts.values()) == 0
+                charged += any(receipt.amounts.values())
+            found = verify(path, federation=name)
+            assert found.ok, found.findings
+    assert charged > 10
+
+
+@pytest.mark.parametrize("rule", [name for name in RULES if name != "none"])
+def test_and_a_wrong_payment_is_seen_under_every_rule(path, rule, monkeypatch):
+    from verax.ledger import round as rounds
+
+    right = rounds.charge
+
+    def wrong(*given):
+        payments = right(*given)
+        payments.amounts[:2] += (0.01, -0.01)
+        return payments
+
+    terms = Terms(Price.constant(0.5), rule=rule, scale=2)
+    vectors = np.random.default_rng(3).normal(0, 1, (3, 4))
+    gram = vectors @ vectors.T
+    with Book.open(path) as book:
+        book.found("clinics", terms)
+        monkeypatch.setattr(rounds, "charge", wrong)
+        if RULES[rule].statistic == "gram":
+            book.post("clinics", "r", 1, [Report(m) for m in "abc"], gram)
+        else:
+            reports = [Report(m, statistic=gram[i, i]) for i, m in enumerate("abc")]
+            book.post("clinics", "r", 1, reports)
+    assert [each.kind for each in verify(path).findings] == ["payment"]
