@@ -8,6 +8,7 @@ wide as an audit would make it).
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from harness import Stopwatch, one_thread, parse_task, peak_rss_mb, report
 
@@ -23,38 +24,62 @@ import work  # noqa: E402
 from verax import __version__  # noqa: E402
 from verax.audit.work import batch_width  # noqa: E402
 from verax.learning import Protocol, Seeds, Simulator, State, Task, honest  # noqa: E402
+from verax.tasks.models import cnn, perceptron  # noqa: E402
 
 SEGMENT = 50
 
 
 def build(model: str, clients: int, seed: int) -> Task:
-    """The shared work as a task of Verax."""
+    """The shared work as a task of Verax, from the shared starting point."""
     shape = work.MODELS[model]
-    start = {
-        name: jnp.asarray(value) for name, value in work.initial_parameters(model, seed).items()
-    }
-    layers = list(shape.shapes)
-
-    def loss(params, batch):
-        x, y = batch
-        for layer in layers:
-            x = x @ params[f"{layer}.weight"].T + params[f"{layer}.bias"]
-            x = jax.nn.relu(x) if layer != layers[-1] else x
-        own = jnp.take_along_axis(x, y[:, None], axis=-1)[:, 0]
-        value = jnp.mean(jax.nn.logsumexp(x, axis=-1) - own)
-        if shape.l2:
-            value += shape.l2 / 2 * sum(jnp.sum(p**2) for p in params.values())
-        return value
-
+    start = to_verax(model, work.initial_parameters(model, seed))
+    network = cnn(shape.classes) if model == "cnn" else perceptron(_sizes(shape), l2=shape.l2)
     data = [work.client_data(model, client, seed) for client in range(clients)]
     pairs = [(x.reshape(len(x), -1), y.astype(np.int32)) for x, y in data]
-    return Task("work", pairs, [(x[:1], y[:1]) for x, y in pairs], lambda key: start, loss)
+    tests = [(x[:1], y[:1]) for x, y in pairs]
+    return Task("work", pairs, tests, lambda key: start, network.loss, slope=network.slope)
+
+
+def to_verax(model: str, parameters: work.Parameters) -> Any:
+    """Verax keeps a perceptron's weights (in, out), and an image's features filter by filter."""
+    layers = {
+        name: {
+            "weight": jnp.asarray(parameters[f"{name}.weight"]),
+            "bias": jnp.asarray(parameters[f"{name}.bias"]),
+        }
+        for name in work.MODELS[model].shapes
+    }
+    if model == "cnn":
+        layers["linear1"]["weight"] = layers["linear1"]["weight"][:, _ORDER]
+        return layers
+    return [{"weight": layer["weight"].T, "bias": layer["bias"]} for layer in layers.values()]
+
+
+def from_verax(model: str, params: Any) -> work.Parameters:
+    """The way back."""
+    names = list(work.MODELS[model].shapes)
+    found: work.Parameters = {}
+    for k, name in enumerate(names):
+        layer = params[name] if model == "cnn" else params[k]
+        weight = np.asarray(layer["weight"])
+        if model == "cnn" and name == "linear1":
+            weight = weight[:, np.argsort(_ORDER)]
+        found[f"{name}.weight"] = weight if model == "cnn" else weight.T
+        found[f"{name}.bias"] = np.asarray(layer["bias"])
+    return found
+
+
+def _sizes(shape: work.Model) -> tuple[int, ...]:
+    matrices = list(shape.shapes.values())
+    return (matrices[0][1], *(matrix[0] for matrix in matrices))
+
+
+# Where PyTorch's (filter, row, column) of a feature stands in Verax's (row, column, filter).
+_ORDER = np.arange(64 * 49).reshape(64, 49).T.ravel()
 
 
 def main() -> None:
     task = parse_task(__doc__)
-    if task.model == "cnn":
-        raise SystemExit("verax: not measured, because it has no convolution yet")
     fedavg = task.protocol == "fedavg"
     steps = -(-work.SAMPLES // work.BATCH) if fedavg else 1
     protocol = Protocol(task.protocol, work.LEARNING_RATE, work.BATCH, steps)
@@ -85,7 +110,8 @@ def main() -> None:
     except TimeUp as up:
         state = up.args[0]
     timing = stopwatch.stop((segments - 1) * length * width)
-    parameters = {name: np.asarray(leaf[0]) for name, leaf in state.params.items()}
+    first = jax.tree.map(lambda leaf: np.asarray(leaf)[0], state.params)
+    parameters = from_verax(task.model, first)
     report("verax", __version__, task, timing, parameters, rss_mb=peak_rss_mb())
 
 

@@ -94,7 +94,7 @@ PRESETS = {
         test_samples=64,
     ),
     "laptop": Preset(
-        rounds={"femnist": 30, "shakespeare": 30, "sent140": 400},
+        rounds={"femnist": 30, "shakespeare": 16, "sent140": 400},
         fedavg=1 / 3,
         scales=(0.0, 0.5, 1.0, 2.0, 3.0, 5.0),
         noises=(1.0, 3.0, 10.0),

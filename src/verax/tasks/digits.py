@@ -71,6 +71,7 @@ def digits(
         init=network.init,
         loss=network.loss,
         accuracy=network.accuracy,
+        slope=network.slope,
     )
 
 
