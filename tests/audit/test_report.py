@@ -4,7 +4,6 @@ import copy
 import json
 import os
 import re
-import shutil
 from html.parser import HTMLParser
 
 import pytest
@@ -14,10 +13,6 @@ from verax.audit import report
 from verax.audit.report import write_report
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"'" + "x" * 60
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync"
-)
 
 
 class Elements(HTMLParser):
@@ -51,7 +46,7 @@ def sparse_audit():
     for name in ("profile", "payments", "window", "proposed", "tolerance"):
         audit[name] = None
     audit["reason"] = "empty: a late surge gains at every price"
-    audit["rules"] = audit["not_tried"] = audit["settings"] = []
+    audit["rules"] = audit["not_tried"] = audit["settings"] = audit["members"] = []
     first, second, third = audit["clients"]
     first["honest_accuracy"] = first["tolerance"] = None
     first["honest_loss"] = {"mean": None, "low": None, "high": None}
@@ -73,6 +68,8 @@ def hostile_audit(clients=3):
     audit = make_audit(clients)
     audit["title"] = audit["task"] = audit["reason"] = HOSTILE
     audit["verdict"] = audit["not_tried"] = [HOSTILE]
+    audit["members_words"] = HOSTILE
+    audit["members"] = [[HOSTILE, None, None]] * 30
     audit["settings"] = [[HOSTILE, HOSTILE]]
     audit["versions"] = {HOSTILE: HOSTILE}
     audit["rules"][0]["name"] = HOSTILE
@@ -191,22 +188,6 @@ def test_window_in_words(low, high, words):
 
 
 # ---- in a browser
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    reason = "needs Chromium, chromedriver and selenium: make system-deps"
-    webdriver = pytest.importorskip("selenium.webdriver", reason=reason)
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.skip(reason)
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as found:
-        yield found
 
 
 class Page:

@@ -33,6 +33,9 @@ NOT_TRIED = (
     "a worth of the model that differs from the reward assumed here",
 )
 
+# Beyond so many clients a list says less than its ends and its worst cases.
+_MANY = 20
+
 _WORDS = {
     "constant": "one price C for all rounds, as in the paper",
     "discounted": "a price that rises toward the end at the rate that deters best",
@@ -83,6 +86,8 @@ def summary(judgement: Judgement, folder: Path) -> dict[str, Any]:
             }
             for row in judgement.rules
         ],
+        "members": _members(judgement),
+        "members_words": _members_words(judgement),
         "likeness": _likeness(judgement, folder),
         "diverged": {str(d): r for d, r in evidence.diverged.items()},
         "not_tried": list(NOT_TRIED),
@@ -207,10 +212,17 @@ def _deviation(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
         },
         "harm": {
             str(j): _interval(evidence.harm[k, d, :, j])
-            for j in range(judgement.task.clients)
-            if j != client
+            for j in _most_hurt(evidence.harm[k, d].mean(axis=0), client)
         },
     }
+
+
+def _most_hurt(harm: Array, client: int) -> list[int]:
+    """Everybody else; among many the hurt most."""
+    others = [j for j in range(len(harm)) if j != client]
+    if len(others) > _MANY:
+        others = sorted(sorted(others, key=lambda j: -harm[j])[:_MANY])
+    return others
 
 
 def _window(name: str, window: Window) -> dict[str, Any]:
@@ -226,6 +238,24 @@ def _window(name: str, window: Window) -> dict[str, Any]:
         "best_price": window.best_price,
         "reason": window.reason or None,
     }
+
+
+def _members(judgement: Judgement) -> list[list[Any]]:
+    """(name, honest payment at the proposed price, honest loss) of everybody."""
+    paid = judgement.best.honest.sum(axis=0) * judgement.multiplier
+    losses = judgement.evidence.honest_losses.mean(axis=0)
+    rows = zip(judgement.task.names, paid.tolist(), losses.tolist(), strict=True)
+    return [[name, float(f"{own:.6g}"), float(f"{loss:.6g}")] for name, own, loss in rows]
+
+
+def _members_words(judgement: Judgement) -> str:
+    """How honest payments are spread, before allowances."""
+    paid = judgement.best.honest.sum(axis=0) * judgement.multiplier
+    low, quarter, middle, most, high = np.quantile(paid, [0, 0.25, 0.5, 0.75, 1])
+    words = f"Before allowances honest members pay {low:+.3g} to {high:+.3g} over the run"
+    if len(paid) > _MANY:
+        words += f", half of them {quarter:+.3g} to {most:+.3g}, in the median {middle:+.3g}"
+    return words + "."
 
 
 def _temptation(judgement: Judgement) -> list[list[dict[str, float]]]:
@@ -266,11 +296,11 @@ def _settings(judgement: Judgement) -> list[list[str]]:
 
 
 def _likeness(judgement: Judgement, folder: Path) -> dict[str, Any]:
-    """How alike the clients are: label shares, gradients, ζ and ρ."""
+    """How alike the clients are: label shares, gradients, ζ and ρ; (least, median, most)."""
     far = label_distances(judgement.task.train)
     path = folder / "likeness.json"
     points = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    return {"label_distances": None if far is None else far.tolist(), "points": points}
+    return {"label_distances": None if far is None else _spread(far), "points": points}
 
 
 def alike(judgement: Judgement, folder: Path) -> list[list[str]]:
@@ -278,19 +308,22 @@ def alike(judgement: Judgement, folder: Path) -> list[list[str]]:
     likeness = _likeness(judgement, folder)
     rows: list[list[str]] = []
     if likeness["label_distances"]:
-        rows.append(
-            ["label shares differ by", _range(likeness["label_distances"]) + " (total variation)"]
-        )
+        text = _range(likeness["label_distances"]) + " (total variation)"
+        rows.append(["label shares differ by", text])
     for point in likeness["points"]:
-        known = [value for value in point["cosines"] if value is not None]
+        known = point["cosines"]
         text = f"cosine of their gradients {_range(known)}" if known else "gradients lost in noise"
         text += f", ζ = {point['zeta']:.3g}, ρ = {point['rho']:.3g}"
         rows.append([f"clients compared after {point['round']} rounds", text])
     return rows
 
 
-def _range(values: list[float]) -> str:
-    low, high = min(values), max(values)
+def _spread(values: Array) -> list[float]:
+    return [float(value) for value in np.quantile(values, [0, 0.5, 1])]
+
+
+def _range(spread: list[float]) -> str:
+    low, _, high = spread
     return f"{low:.3g}" if low == high else f"{low:.3g} … {high:.3g}"
 
 

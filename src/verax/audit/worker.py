@@ -7,7 +7,6 @@ each leaves its result as a file.
 from __future__ import annotations
 
 import json
-import math
 import os
 import threading
 import time
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+from numpy.typing import NDArray
 
 from verax.audit.plan import Plan, aggregator_of
 from verax.audit.record import batch_tables, write_table
@@ -139,9 +139,9 @@ class Worker:
         found = [
             {
                 "round": state.round,
-                "cosines": [_finite(value) for value in alike.cosines],
-                "zeta": _finite(alike.zeta),
-                "rho": _finite(alike.rho),
+                "cosines": _spread(alike.cosines),
+                "zeta": alike.zeta,
+                "rho": alike.rho,
             }
             for state, alike in zip(states, measure_likeness(simulator, points, seeds), strict=True)
         ]
@@ -246,5 +246,7 @@ def load_state(path: Path, like: State) -> tuple[State, list[Record]]:
     return state, records
 
 
-def _finite(value: float) -> float | None:
-    return float(value) if math.isfinite(value) else None
+def _spread(values: NDArray[np.float64]) -> list[float] | None:
+    """(Least, median, most) of those that are known."""
+    known = values[np.isfinite(values)]
+    return [float(value) for value in np.quantile(known, [0, 0.5, 1])] if known.size else None
