@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.command import verax
+
 VERAX = Path(sys.executable).with_name("verax")
 COMMAND = ["audit", "--model", "softmax", "--rounds", "400", "--scales", "0.5,1,3"]
 COMMAND += ["--noises", "0.5", "--setting-seeds", "1", "--judging-seeds", "2"]
@@ -168,13 +170,7 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(tmp_path):
     ],
 )
 def test_wrong_options_are_one_line_and_exit_2(options, message, tmp_path):
-    done = subprocess.run(
-        [VERAX, "audit", "--out", "here", *options.split()],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
-    )
+    done = verax(f"audit --out here {options}", tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1

@@ -2,23 +2,15 @@
 
 import json
 import math
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-VERAX = Path(sys.executable).with_name("verax")
+from tests.command import verax
+
 BOUNDS = (
     "bounds --clients 3 --step 0.06 --strong-convexity 0.1 --smoothness 1 --lipschitz 1 "
     "--epsilon 0.1 --rounds"
 )
-
-
-def verax(command, cwd=None):
-    return subprocess.run(
-        [VERAX, *command.split()], capture_output=True, text=True, cwd=cwd, check=False
-    )
 
 
 @pytest.mark.parametrize(("rounds", "log10"), [(10650, 1582.26), (100, 13.65)])

@@ -24,15 +24,17 @@ class Bar:
 
 @contextmanager
 def progress_bar(words: str, unit: str, total: float | None = None) -> Generator[Bar]:
-    """A bar on standard error that is gone when the work is done."""
+    """A bar on standard error that is gone when the work is done; none if nobody watches."""
+    console = Console(stderr=True)
     with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TaskProgressColumn(),
         TimeRemainingColumn(),
         TextColumn("{task.completed:,.0f} {task.fields[unit]}"),
-        console=Console(stderr=True),
+        console=console,
         transient=True,
+        disable=not console.is_terminal,
     ) as progress:
         bar = Bar(progress, words, unit)
         if total is not None:
