@@ -45,6 +45,9 @@ coverage: $(VENV)/.dev  ## fails below 95 % of branches in the mechanism and the
 bench: $(VENV)/.dev  ## builds the peers' environments on first use (gigabytes, minutes)
 	@$(BIN)/python benchmarks/norms.py
 	@$(BIN)/python benchmarks/compare.py
+	@$(BIN)/python benchmarks/models.py
+	@$(BIN)/python benchmarks/ledger.py
+	@$(BIN)/python benchmarks/flower_layer.py
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet .

@@ -96,6 +96,19 @@ def audit(
     fail_if_gain: Annotated[
         bool, typer.Option("--fail-if-gain", help="Exit 3 if no price deters all tried.")
     ] = False,
+    from_ledger: Annotated[
+        str | None,
+        typer.Option(help="Judge what the norms in this book allow, instead of simulating."),
+    ] = None,
+    federation: Annotated[
+        str | None, typer.Option(help="With --from-ledger: which federation of the book.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(help="With --from-ledger: which run [the last one].")
+    ] = None,
+    matching: Annotated[
+        Path | None, typer.Option(help="With --from-ledger: an audit of a matching task.")
+    ] = None,
 ) -> None:
     """Does anybody gain by misreporting, and which price stops it?
 
@@ -108,7 +121,12 @@ def audit(
         verax audit --clients 5 --split by-label --rounds 300 --out five
 
         verax audit --aggregator median --scales 0,0.5,1,2,5 --json
+
+        verax audit --from-ledger book.db --matching verax-audit
     """
+    if from_ledger is not None:
+        _judge_book(from_ledger, federation, run, matching, as_json)
+        return
     options = {
         "task": task,
         "data": data,
@@ -182,6 +200,39 @@ def _run(
         show.print(f"Report: {out / 'report.html'}   Terms: {out / 'terms.toml'}", soft_wrap=True)
     if fail_if_gain and result.window is None:
         raise typer.Exit(3)
+
+
+def _judge_book(
+    book: str, federation: str | None, run: str | None, matching: Path | None, as_json: bool
+) -> None:
+    from verax.audit.live import CANNOT_TELL, judge_live
+    from verax.cli.ledger import _open  # pyright: ignore[reportPrivateUsage]
+
+    known = None
+    if matching is not None:
+        known = json.loads((matching / "audit.json").read_text(encoding="utf-8"))
+    with _open(book, federation, read_only=True) as (opened, name):
+        terms = opened.terms(name)
+        runs = [row[0] for row in opened.rounds(name)]
+        if not runs:
+            raise ValueError(f"{name!r} has no rounds in {book}")
+        chosen = runs[-1] if run is None else run
+        contents = [
+            record.content
+            for record in opened.records(name)
+            if record.content["kind"] == "round" and record.content["run"] == chosen
+        ]
+        labels = {account.number: account.label for account in opened.members(name)}
+    live = judge_live(name, chosen, contents, labels, terms.currency, terms.scale, known)
+    if as_json:
+        typer.echo(json.dumps(live.to_json(), ensure_ascii=False))
+        return
+    show = Console()
+    for sentence in live.sentences():
+        show.print(f"• {sentence}", highlight=False, markup=False)
+    show.print("Norms alone cannot tell:", highlight=False)
+    for words in CANNOT_TELL:
+        show.print(f"  – {words}", highlight=False, markup=False)
 
 
 def _load(path: Path) -> Any:

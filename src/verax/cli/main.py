@@ -7,7 +7,7 @@ import sys
 import typer
 
 from verax import __version__
-from verax.cli import audit, bounds, data, example, ledger, reproduce
+from verax.cli import audit, bounds, data, example, ledger, reproduce, watch
 
 __all__ = ["app", "main"]
 
@@ -26,6 +26,7 @@ app = typer.Typer(
 app.command("audit")(audit.audit)
 app.command("bounds")(bounds.bounds)
 app.command("reproduce")(reproduce.reproduce)
+app.command("watch")(watch.watch)
 app.add_typer(data.app, name="data")
 app.add_typer(example.app, name="example")
 app.add_typer(ledger.app, name="ledger")

@@ -1,0 +1,152 @@
+"""What the payment layer costs: 10 clients × 10 M float32 parameters.
+
+Measured in the same run, alternating, best of several. Required:
+
+- measuring ≤ 1.3 × one pass of `np.subtract` and a dot product over the same arrays;
+- everything that the layer adds to a round (checking, measuring, weighing, posting) ≤ 5 % of
+  the round: FedAvg's own aggregation plus decoding the replies as they come from the wire
+  (protobuf and Flower's objects, without the network). Reading every reply once is a lower limit of
+  what any measurement costs, and is printed as the same share.
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.proto.message_pb2 import PullObjectResponse
+from flwr.serverapp.strategy import FedAvg
+from flwr.supercore.inflatable.inflatable_object import (
+    get_all_nested_objects,
+    no_object_id_recompute,
+)
+from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+from flwr.supercore.task_identity import TaskIdentity
+
+from verax.flower import PaidStrategy
+from verax.flower.measure import squared_norms
+from verax.mechanism import Price, Terms
+
+CLIENTS = 10
+SHAPES = [(1000, 4000), (1000, 4000), (500, 3999), (500,)]  # ten million
+
+
+def fastest(*calls: Callable[[], Any], repeats: int = 5) -> list[float]:
+    best = [float("inf")] * len(calls)
+    for _ in range(repeats):
+        for i, call in enumerate(calls):
+            begin = time.perf_counter()
+            call()
+            best[i] = min(best[i], time.perf_counter() - begin)
+    return best
+
+
+def subtract_and_dot(sent: list[Any], replies: list[list[Any]]) -> list[float]:
+    result: list[float] = []
+    for reply in replies:
+        total = 0.0
+        for before, after in zip(sent, reply, strict=True):
+            difference = np.subtract(after, before).reshape(-1)
+            total += float(np.dot(difference, difference))
+        result.append(total)
+    return result
+
+
+class Grid:
+    """As much of a grid as a strategy's two calls need."""
+
+    run = SimpleNamespace(run_id=1)
+
+    def get_nodes(self) -> list[Any]:
+        return [SimpleNamespace(node_id=2 + i, name="", public_key=b"") for i in range(CLIENTS)]
+
+    def get_node_ids(self) -> list[int]:
+        return [2 + i for i in range(CLIENTS)]
+
+
+def wire(message: Message) -> tuple[str, dict[str, bytes]]:
+    """A reply as the SuperLink hands it over: objects by their ids."""
+    with no_object_id_recompute():
+        objects = get_all_nested_objects(message)
+        return message.object_id, {
+            key: PullObjectResponse(object_content=each.deflate()).SerializeToString()
+            for key, each in objects.items()
+        }
+
+
+def main() -> None:
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    rng = np.random.default_rng(0)
+    sent = [rng.standard_normal(shape, dtype=np.float32) for shape in SHAPES]
+    replies = [
+        [a + np.float32(1e-3) * rng.standard_normal(a.shape, dtype=np.float32) for a in sent]
+        for _ in range(CLIENTS)
+    ]
+    read, plain, ours, single = fastest(
+        lambda: [np.add.reduce(array, axis=None) for reply in replies for array in reply],
+        lambda: subtract_and_dot(sent, replies),
+        lambda: squared_norms(sent, replies),
+        lambda: squared_norms(sent, replies, threads=1),
+    )
+    print(f"{CLIENTS} clients × {sum(a.size for a in sent):,} float32")
+    print(f"reading all once (add.reduce) {read:.3f} s")
+    print(f"np.subtract + np.dot          {plain:.3f} s")
+    print(f"squared_norms (float64)       {ours:.3f} s  ratio {ours / plain:.2f} (limit 1.3)")
+    print(f"  on one thread               {single:.3f} s  ratio {single / plain:.2f}")
+
+    TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
+    arrays = ArrayRecord({f"a{i}": Array(a) for i, a in enumerate(sent)})
+    records = [ArrayRecord({f"a{i}": Array(a) for i, a in enumerate(reply)}) for reply in replies]
+    book = Path(tempfile.mkdtemp()) / "book.db"
+    bare: Any = FedAvg()
+    paid: Any = PaidStrategy(bare, terms=Terms(Price.constant(1e-3)), ledger=book, run="bench")
+    times: dict[str, list[float]] = {"decode": [], "aggregate": [], "paid": [], "configure": []}
+    for t in range(1, 6):
+        begin = time.perf_counter()
+        requests = list(paid.configure_train(t, arrays, ConfigRecord(), Grid()))
+        times["configure"].append(time.perf_counter() - begin)
+        answers: list[Message] = []
+        for i, request in enumerate(requests):
+            request.metadata.__dict__["_message_id"] = f"{t} {i}"
+            content = RecordDict(
+                {"arrays": records[i], "metrics": MetricRecord({"num-examples": 10})}
+            )
+            answers.append(Message(content, reply_to=request))
+        if t <= 2:
+            decoding = 0.0
+            for answer in answers:
+                name, contents = wire(answer)
+                begin = time.perf_counter()
+                pulled = {
+                    key: PullObjectResponse.FromString(each).object_content
+                    for key, each in contents.items()
+                }
+                inflate_object_from_contents(name, pulled)
+                decoding += time.perf_counter() - begin
+            times["decode"].append(decoding)
+        begin = time.perf_counter()
+        bare.aggregate_train(t, answers)
+        middle = time.perf_counter()
+        paid.aggregate_train(t, answers)
+        end = time.perf_counter()
+        times["aggregate"].append(middle - begin)
+        times["paid"].append(end - middle)
+    best = {name: min(values) for name, values in times.items()}
+    layer = best["paid"] - best["aggregate"] + best["configure"]
+    whole = best["aggregate"] + best["decode"]
+    print(f"FedAvg's aggregation          {best['aggregate']:.3f} s")
+    print(f"decoding the replies          {best['decode']:.3f} s")
+    print(f"wrapped aggregation           {best['paid']:.3f} s")
+    print(f"the layer                     {layer:.3f} s  {layer / whole:.1%} of both (limit 5 %)")
+    print(f"  reading the replies once    {read:.3f} s  {read / whole:.1%} of both")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Handwritten digits among members who pay for their updates."""

@@ -1,0 +1,45 @@
+"""A member: trains on its own digits. Nothing in it knows about payments.
+
+The two mods are for tests and for the careful: `misreport` sends something else than the true
+update if the run's configuration says so, `record_updates` keeps what was sent.
+"""
+
+import time
+
+from flwr.app import Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from flower_digits.task import evaluate, from_record, load, protocol_of, to_record, train
+from verax.flower import misreport, record_updates
+
+app = ClientApp(mods=[record_updates(), misreport()])
+
+
+@app.train()
+def train_(message: Message, context: Context) -> Message:
+    """One round of local training."""
+    config, client, task = context.run_config, *_own(context)
+    time.sleep(float(config["pause"]))
+    params = from_record(task, message.content["arrays"])
+    round_ = message.content["config"]["server-round"]
+    after, loss = train(task, client, params, protocol_of(config), round_, config["seed"])
+    examples = len(task.train[client][0])
+    metrics = MetricRecord({"train-loss": loss, "num-examples": examples})
+    return Message(RecordDict({"arrays": to_record(after), "metrics": metrics}), reply_to=message)
+
+
+@app.evaluate()
+def evaluate_(message: Message, context: Context) -> Message:
+    """The model on the member's own test data."""
+    client, task = _own(context)
+    loss, accuracy = evaluate(task, client, from_record(task, message.content["arrays"]))
+    examples = len(task.test[client][0])
+    metrics = {"loss": loss, "accuracy": accuracy, "num-examples": examples}
+    return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+
+
+def _own(context: Context):
+    client = int(context.node_config["partition-id"])
+    clients = int(context.node_config["num-partitions"])
+    config = context.run_config
+    return client, load(config["model"], clients, config["seed"])

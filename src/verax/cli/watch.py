@@ -1,0 +1,173 @@
+"""`verax watch`: follow a running federation in the terminal, from its book."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+__all__ = ["watch"]
+
+
+def watch(
+    book: Annotated[str, typer.Argument(metavar="BOOK", help="A file, or a postgresql:// URL.")],
+    federation: Annotated[
+        str | None, typer.Option(help="Which federation; may be left out if BOOK holds one.")
+    ] = None,
+    every: Annotated[float, typer.Option(help="Seconds between looks at the book.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="Show what is there and stop.")] = False,
+    rounds: Annotated[int | None, typer.Option(help="Stop after so many new rounds.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a round.")] = False,
+) -> None:
+    """Follow a running federation: norms, payments and balances of each round, and alarms.
+
+    A table in a terminal, a line a round elsewhere. Ctrl-C ends it; the federation goes on.
+
+    Example: verax watch book.db
+    """
+    if not every > 0:
+        raise ValueError(f"--every is {every:g}, must be > 0 seconds")
+    from verax.cli.ledger import _open  # pyright: ignore[reportPrivateUsage]
+
+    with _open(book, federation, read_only=True) as (opened, name):
+        follower = _Follower(opened, name)
+        steps = _steps(follower, every, once, rounds)
+        console = Console()
+        if as_json or not console.is_terminal:
+            for new in steps:
+                for row in new:
+                    typer.echo(json.dumps(row, ensure_ascii=False) if as_json else _line(row))
+            return
+        with Live(follower.table(), console=console, refresh_per_second=4) as live:
+            for _ in steps:
+                live.update(follower.table())
+
+
+def _steps(
+    follower: _Follower, every: float, once: bool, rounds: int | None
+) -> Iterator[list[dict[str, Any]]]:
+    seen = 0
+    while True:
+        new = follower.look()
+        if rounds is not None:
+            new = new[: rounds - seen]
+        seen += len(new)
+        yield new
+        if once or (rounds is not None and seen >= rounds):
+            return
+        time.sleep(every)
+
+
+class _Follower:
+    """Reads what is new in a book, and keeps balances, alarms and the last round of each member."""
+
+    def __init__(self, book: Any, federation: str) -> None:
+        from verax.flower.alarm import Alarm
+
+        self._book, self._federation = book, federation
+        self._after, self._alarm, self._new_alarm = 0, Alarm(), Alarm
+        self._run = ""
+        self._labels: dict[int, str] = {}
+        self._balances: dict[int, int] = {}
+        self._members: dict[int, dict[str, Any]] = {}
+        self._alarms: list[str] = []
+        self._head = "no round yet"
+        terms = book.terms(federation)
+        self._scale, self._currency = terms.scale, terms.currency
+
+    def look(self) -> list[dict[str, Any]]:
+        """The rounds booked since the last look."""
+        found: list[dict[str, Any]] = []
+        for record in self._book.records(self._federation, after=self._after):
+            content = record.content
+            self._after = content["sequence"]
+            if content["kind"] == "join":
+                self._labels[content["account"]] = content["label"]
+            for number, units in zip(
+                content.get("accounts", ()), content.get("amounts", ()), strict=True
+            ):
+                self._balances[number] = self._balances.get(number, 0) + units
+            if content["kind"] == "round":
+                found.append(self._round(content))
+        return found
+
+    def _round(self, content: dict[str, Any]) -> dict[str, Any]:
+        from verax.flower.alarm import norms_of
+
+        if content["run"] != self._run:
+            self._run, self._alarm = content["run"], self._new_alarm()
+        norms = norms_of(content, {n: str(n) for n in content["accounts"]})
+        alarms = self._alarm.take(norms)
+        rows: list[dict[str, Any]] = []
+        for number, units in zip(content["accounts"], content["amounts"], strict=True):
+            row = {
+                "member": self._labels.get(number, str(number)),
+                "status": content["statuses"].get(str(number), "ok"),
+                "reason": content["reasons"].get(str(number), ""),
+                "norm": norms.get(str(number)),
+                "payment": units,
+                "balance": self._balances[number],
+                "alarm": alarms.get(str(number), ""),
+            }
+            rows.append(row)
+            self._members[number] = row
+            if row["alarm"]:
+                where = f"round {content['round']} of {content['run']}"
+                self._alarms.append(f"{where}: {row['member']} sent {row['alarm']}")
+        self._head = f"round {content['round']} of run {content['run']}, {content['time']}"
+        return {
+            "run": content["run"],
+            "round": content["round"],
+            "time": content["time"],
+            "currency": self._currency,
+            "scale": self._scale,
+            "members": rows,
+        }
+
+    def table(self) -> Table:
+        """The last round of each member."""
+        table = Table(
+            title=Text(f"{self._federation}: {self._head}"),
+            caption=Text("\n".join(f"ALARM {words}" for words in self._alarms[-5:])),
+        )
+        for heading, side in (("member", "left"), ("update", "left")):
+            table.add_column(heading, justify=side)  # pyright: ignore[reportArgumentType]
+        for heading in ("squared norm", f"pays ({self._currency})", "owes"):
+            table.add_column(heading, justify="right", no_wrap=True)
+        for _, row in sorted(self._members.items()):
+            words = row["status"] + (f": {row['reason']}" if row["reason"] else "")
+            style = "bold red" if row["alarm"] else "" if row["status"] == "ok" else "yellow"
+            table.add_row(
+                Text(row["member"], style=style),
+                Text(words, style=style),
+                "" if row["norm"] is None else f"{row['norm']:.6g}",
+                _money(row["payment"], self._scale),
+                _money(row["balance"], self._scale),
+            )
+        return table
+
+
+def _line(row: dict[str, Any]) -> str:
+    from verax.cli.ledger import _safe  # pyright: ignore[reportPrivateUsage]
+
+    parts: list[str] = []
+    for member in row["members"]:
+        norm = member["status"] if member["norm"] is None else f"{member['norm']:.6g}"
+        text = f"{member['member']} {norm} pays {_money(member['payment'], row['scale'])}"
+        text += f" owes {_money(member['balance'], row['scale'])}"
+        parts.append(text + (f" ALARM: {member['alarm']}" if member["alarm"] else ""))
+    head = f"{row['time']} round {row['round']} of {row['run']} ({row['currency']}): "
+    return _safe(head + "; ".join(parts))
+
+
+def _money(units: int, scale: int) -> str:
+    from verax.ledger.money import format_units
+
+    return format_units(units, scale)

@@ -1,0 +1,38 @@
+"""The payment layer on Flower: wrap a strategy, and every round is measured, priced and booked.
+
+Needs the extra `flower`, which brings the ledger with it. Nothing here is imported before it is
+asked for: `verax` works without Flower, and a ClientApp that only uses the mods loads no database.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from verax.flower.local import run_in_process
+    from verax.flower.mods import misreport, record_updates
+    from verax.flower.strategy import PaidStrategy
+
+__all__ = ["PaidStrategy", "misreport", "record_updates", "run_in_process"]
+
+_WHERE = {
+    "PaidStrategy": "strategy",
+    "misreport": "mods",
+    "record_updates": "mods",
+    "run_in_process": "local",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("verax"):
+            raise
+        raise ModuleNotFoundError(
+            f"verax.flower needs {error.name}, which is not installed: pip install 'verax[flower]'",
+            name=error.name,
+        ) from None

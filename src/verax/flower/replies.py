@@ -1,0 +1,182 @@
+"""Is a reply an update of the model that was sent? Everything that a strategy takes on trust.
+
+A reply counts if it carries exactly one array record with the names, shapes and types of what was
+sent, and exactly one metric record whose example count is a finite number > 0. Whether all entries
+are finite is seen later, from the norm: no second pass over the arrays. Arrays in another order are
+put into the order sent, for several of Flower's strategies go by position.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from numpy.typing import NDArray
+
+from verax.mechanism import Status
+
+__all__ = ["Reply", "Sent", "check_metrics", "check_reply", "decode", "odd_layouts"]
+
+#: Beyond this, counts are not whole numbers in float64 any more.
+_MOST_EXAMPLES = 2.0**53
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """The arrays of a model as they were sent, by name; views of Flower's bytes, not copies."""
+
+    arrays: Mapping[str, NDArray[Any]]
+
+    @classmethod
+    def of(cls, record: ArrayRecord) -> Sent:
+        """Decode a record; types that cannot be measured are refused."""
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, array in record.items():
+            arrays[name] = decoded = decode(array)
+            if decoded.dtype.kind not in "fiub":
+                raise ValueError(
+                    f"the model's array {name!r} holds {decoded.dtype}, must be real numbers of a "
+                    "NumPy type such as float32"
+                )
+        return cls(arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """What became of one reply.
+
+    Attributes:
+        status: ok, rejected or error.
+        reason: why it is not ok, the same words for the same cause.
+        arrays: in the order sent, if ok.
+        examples: the client's own word on its weight, if ok and asked for.
+    """
+
+    status: Status
+    reason: str = ""
+    arrays: tuple[NDArray[Any], ...] = ()
+    examples: float = 1.0
+
+
+def check_reply(message: Message, sent: Sent, count_key: str | None) -> Reply:
+    """Hold a reply against what was sent; `count_key` names the metric that must be a weight.
+
+    The message's arrays are brought into the order sent.
+    """
+    if message.has_error():
+        return Reply("error", f"error {message.error.code}")
+    if not message.has_content():
+        return Reply("rejected", "no content")
+    try:
+        arrays = _arrays(message.content, sent)
+        examples = check_metrics(message.content, count_key)
+    except ValueError as error:
+        return Reply("rejected", str(error))
+    return Reply("ok", arrays=arrays, examples=examples)
+
+
+def check_metrics(content: RecordDict, count_key: str | None) -> float:
+    """The example count of the only metric record; a ValueError says what is wrong."""
+    records = list(content.metric_records.values())
+    if len(records) != 1:
+        raise ValueError(f"{len(records)} metric records, must be 1")
+    if count_key is None:
+        return 1.0
+    count = records[0].get(count_key)
+    if not isinstance(count, int | float):
+        raise ValueError(f"metric {count_key!r} is {_kind(count)}, must be a number")
+    if not 0 < count <= _MOST_EXAMPLES:
+        raise ValueError(f"metric {count_key!r} is {count:g}, must be > 0 and ≤ 2^53")
+    return float(count)
+
+
+def odd_layouts(contents: Sequence[RecordDict], ignored: str | None = None) -> list[str]:
+    """A reason for each reply whose metrics look different from those of most, "" for the rest.
+
+    Strategies average metrics key by key and stop the whole run when keys differ, so the layout
+    (record name, keys, list lengths) of the majority is the one that counts; in a tie the one with
+    fewer keys, then the first in alphabetical order.
+    """
+    layouts = [_layout(content, ignored) for content in contents]
+    if not layouts:
+        return []
+    counts = Counter(layouts)
+    usual = min(counts, key=lambda layout: (-counts[layout], len(layout), layout))
+    return ["" if layout == usual else _difference(layout, usual) for layout in layouts]
+
+
+def decode(array: Array) -> NDArray[Any]:
+    """The array as a view of its bytes; a ValueError if they are not what they say they are."""
+    file = BytesIO(array.data)
+    try:
+        if array.stype != "numpy.ndarray":
+            raise ValueError(f"serialised as {array.stype!r}, must be numpy.ndarray")
+        version = np.lib.format.read_magic(file)
+        readers = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        shape, fortran, dtype = readers[version](file)
+        if dtype.hasobject:
+            raise ValueError("holds Python objects")
+        size = math.prod(shape)
+        if len(array.data) - file.tell() != size * dtype.itemsize:
+            raise ValueError("has the wrong number of bytes")
+        flat = np.frombuffer(array.data, dtype, count=size, offset=file.tell())
+    except (KeyError, TypeError, EOFError, OverflowError) as error:
+        raise ValueError(f"cannot be read ({type(error).__name__})") from None
+    return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+
+
+def _arrays(content: RecordDict, sent: Sent) -> tuple[NDArray[Any], ...]:
+    records = content.array_records
+    if len(records) != 1:
+        raise ValueError(f"{len(records)} array records, must be 1")
+    name, record = next(iter(records.items()))
+    wanted = sent.arrays
+    if missing := sorted(wanted.keys() - record.keys()):
+        raise ValueError(f"array {missing[0]!r} is missing")
+    if extra := sorted(record.keys() - wanted.keys()):
+        raise ValueError(f"array {extra[0]!r:.80} was not asked for")
+    found: list[NDArray[Any]] = []
+    for key, model in wanted.items():
+        try:
+            array = decode(record[key])
+        except ValueError as error:
+            raise ValueError(f"array {key!r}: {error}") from None
+        if array.dtype != model.dtype or str(record[key].dtype) != str(model.dtype):
+            raise ValueError(f"array {key!r} holds {array.dtype}, must be {model.dtype}")
+        if array.shape != model.shape or tuple(record[key].shape) != model.shape:
+            raise ValueError(f"array {key!r} has shape {array.shape}, must be {model.shape}")
+        found.append(array)
+    if list(record) != list(wanted):
+        content[name] = ArrayRecord({key: record[key] for key in wanted})
+    return tuple(found)
+
+
+_Layout = tuple[tuple[str, int], ...]
+
+
+def _layout(content: RecordDict, ignored: str | None) -> _Layout:
+    name, record = next(iter(content.metric_records.items()), ("", MetricRecord()))
+    keys = [
+        (key, len(value) if isinstance(value, list) else -1)
+        for key, value in record.items()
+        if key != ignored
+    ]
+    return ((name, -2), *sorted(keys))
+
+
+def _difference(layout: _Layout, usual: _Layout) -> str:
+    other = sorted(set(layout) ^ set(usual))
+    return f"metrics differ from the others' at {other[0][0]!r:.80}"
+
+
+def _kind(value: Any) -> str:
+    return "missing" if value is None else f"a {type(value).__name__}"

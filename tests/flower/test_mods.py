@@ -1,0 +1,143 @@
+"""Mods of the client's side: misreports from the run's configuration, and a member's own record."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+from flwr.clientapp import ClientApp
+
+from verax.flower import misreport, record_updates
+from verax.game import reporting
+from verax.ledger.verify import verify
+from verax.mechanism import Weights
+
+from .grid import context, nodes, numpy_of, reply_to, round_of, step, terms
+
+
+class Apps:
+    """A ClientApp per member, with the mods of its side."""
+
+    def __init__(self, mods, run_config, clients=3):
+        self.config = run_config
+        self.contexts = [context(i, run_config) for i in range(clients)]
+        self.app = ClientApp(mods=mods)
+        self.seen = {}
+
+        @self.app.train()
+        def train(request, now):
+            i, t = now.node_config["partition-id"], round_of(request)
+            before = numpy_of(request.content["arrays"])
+            self.seen[i, t] = before, step(i, t, before)
+            return reply_to(request, self.seen[i, t][1])
+
+        @self.app.evaluate()
+        def evaluate(request, now):
+            return reply_to(request, None, loss=1.0, train_loss=None)
+
+    def __call__(self, i, request):
+        return self.app(request, self.contexts[i])
+
+    def update(self, i, t):
+        before, after = self.seen[i, t]
+        return np.concatenate([(after[k].astype(float) - before[k]).ravel() for k in before])
+
+
+def equal(**kwargs):
+    return terms(weights=Weights("equal"), **kwargs)
+
+
+def sent_norm(apps, ran, i, t=1):
+    return ran.column("statistics", t)[f"client-{i}"]
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"misreport-scale": 3.0, "misreport-partition": 1},
+        {"misreport": reporting.Scale(3).to_json(), "misreport-partition": 1},
+    ],
+)
+def test_one_member_scales_by_three(config, run):
+    apps = Apps([misreport()], config)
+    ran = run(apps, agreed=equal())
+    for i, factor in enumerate((1, 9, 1)):
+        wanted = factor * float(apps.update(i, 1) @ apps.update(i, 1))
+        assert sent_norm(apps, ran, i) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_a_run_that_sets_nothing_is_left_as_it_is(run):
+    plain = run(Apps([], {}), agreed=equal(), federation="plain")
+    ran = run(Apps([misreport()], {}), agreed=equal())
+    assert ran.column("statistics") == plain.column("statistics")
+
+
+def test_every_reporting_of_the_game(run):
+    size = Apps([], {})
+    for number, lie in enumerate(
+        [
+            reporting.ScaleAndNoise(1.5, 2.0),
+            reporting.Mixed((2.0, 3.0), (0.0, 0.0), (0.5, 0.5)),
+            reporting.Timed(2.0, 0.5, 0.5),
+            reporting.Adaptive(2.0, drift=1.0, feedback=0.5),
+            reporting.Directional(2.0, 0.7),
+        ]
+    ):
+        config = {"misreport": lie.to_json(), "misreport-partition": 0, "num-server-rounds": 2}
+        apps = Apps([misreport()], config)
+        ran = run(apps, agreed=equal(), rounds=2, federation=f"f{number}")
+        history = reporting.History()
+        levels = lie.levels(2, np.random.default_rng([0, 0]))
+        for t in (1, 2):
+            rng = np.random.default_rng([0, 0, t])
+            wanted = reporting.message(levels, t, apps.update(0, t), rng, history)
+            assert sent_norm(apps, ran, 0, t) == pytest.approx(float(wanted @ wanted), rel=1e-4)
+    assert size.seen == {}
+
+
+def test_a_reporting_given_in_python_and_one_that_is_no_reporting(run, caplog):
+    apps = Apps([misreport(reporting.Scale(0))], {"misreport-partition": 2})
+    ran = run(apps, agreed=equal())
+    assert sent_norm(apps, ran, 2) == 0
+    with pytest.raises(ValueError, match="must be one of"):
+        run(Apps([misreport()], {"misreport": '{"kind": "shout"}'}), agreed=equal(), run="x")
+
+
+def test_a_members_own_record_verifies_its_statement(run, tmp_path):
+    folder = tmp_path / "norms"
+    config = {
+        "record-updates": str(folder),
+        "misreport-scale": 3.0,
+        "misreport-partition": 0,
+        "run-name": "spring",
+    }
+    ran = run(Apps([record_updates(), misreport()], config), rounds=2, run="spring")
+    assert len((folder / "0.jsonl").read_text().splitlines()) == 2
+    for i in range(3):
+        found = verify(tmp_path / "book.db", mine=folder / f"{i}.jsonl", member=f"client-{i}")
+        assert found.ok, found.findings
+    # A book that says otherwise is found out.
+    lines = [json.loads(line) for line in (folder / "0.jsonl").read_text().splitlines()]
+    lines[1]["norm"] *= 1.01
+    (folder / "0.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    wrong = verify(tmp_path / "book.db", mine=folder / "0.jsonl", member="client-0")
+    assert [finding.kind for finding in wrong.findings] == ["mine"]
+    assert ran.paid.run == "spring"
+
+
+def test_nothing_is_kept_unless_asked_for(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = {p.name for p in tmp_path.iterdir()}
+    run(Apps([record_updates()], {}))
+    after = {p.name for p in tmp_path.iterdir()}
+    assert after - before <= {"book.db", "book.db-wal", "book.db-shm"}
+
+
+def test_the_names_of_nodes_do_not_matter_to_mods(run, caplog):
+    caplog.set_level(logging.WARNING, "flwr")
+    apps = Apps([misreport()], {"misreport-noise": 0.5})
+    ran = run(apps, infos=nodes(3, names=False), agreed=equal())
+    for i in range(3):
+        honest = float(apps.update(i, 1) @ apps.update(i, 1))
+        booked = ran.column("statistics")[f"node {11 + i}"]
+        assert booked == pytest.approx(honest + 0.25, rel=0.05)

@@ -1,0 +1,170 @@
+"""Restarts: nothing is lost, nothing is charged twice; a post that fails changes no model."""
+
+import logging
+
+import numpy as np
+import pytest
+from flwr.serverapp.strategy import FedAvg
+
+from verax.flower import PaidStrategy
+from verax.flower.checkpoints import Checkpoints
+from verax.ledger import Book, BookUnavailableError
+from verax.mechanism import Terms, Weights
+
+from .grid import Honest, LocalGrid, model, nodes, numpy_of, step, terms
+
+
+def same(a, b):
+    return all((numpy_of(a)[k] == numpy_of(b)[k]).all() for k in numpy_of(a))
+
+
+class Killed(BaseException):
+    """As a kill: nobody catches it."""
+
+
+def killed_in(monkeypatch, where, round_):
+    """Die in a round, just before or just after it is posted."""
+    post = Book.post
+
+    def dying(self, federation, run, number, reports, gram=None):
+        if number == round_ and where == "before":
+            raise Killed
+        receipt = post(self, federation, run, number, reports, gram)
+        if number == round_ and where == "after":
+            raise Killed
+        return receipt
+
+    monkeypatch.setattr(Book, "post", dying)
+    return lambda: monkeypatch.setattr(Book, "post", post)
+
+
+class Fresh(Honest):
+    """Clients whose batches do not repeat: every call is another update."""
+
+    calls = 0
+
+    def train(self, i, request):
+        Fresh.calls += 1
+        before = numpy_of(request.content["arrays"])
+        from .grid import reply_to
+
+        return reply_to(request, step(i, Fresh.calls, before))
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_a_killed_run_goes_on_where_the_book_ends(where, run, book, tmp_path, monkeypatch):
+    kwargs = {"run": "spring", "checkpoints": tmp_path / "kept"}
+    bring_back = killed_in(monkeypatch, where, 3)
+    with pytest.raises(Killed):
+        run(Fresh(), rounds=5, **kwargs)
+    bring_back()
+    assert len(book.rounds("federation")) == (2 if where == "before" else 3)
+    ran = run(Fresh(), rounds=5, **kwargs)
+    assert [t for _, t, _, _ in book.rounds("federation")] == [1, 2, 3, 4, 5]
+    assert set(ran.result.train_metrics_clientapp) == ({3, 4, 5} if where == "before" else {4, 5})
+    again = run(Fresh(), rounds=5, **kwargs)
+    assert len(book.rounds("federation")) == 5
+    assert same(again.result.arrays, ran.result.arrays)
+
+
+def test_the_resumed_model_is_the_uninterrupted_one(run, book, tmp_path, monkeypatch):
+    whole = run(rounds=4, federation="whole")
+    bring_back = killed_in(monkeypatch, "after", 2)
+    with pytest.raises(Killed):
+        run(rounds=4, run="spring", checkpoints=tmp_path / "kept")
+    bring_back()
+    ran = run(rounds=4, run="spring", checkpoints=tmp_path / "kept")
+    assert same(ran.result.arrays, whole.result.arrays)
+    amounts = [ran.content(t)["amounts"] for t in range(1, 5)]
+    assert amounts == [whole.content(t)["amounts"] for t in range(1, 5)]
+
+
+def test_a_rerun_that_repeats_exactly_is_not_charged_again(run, book, caplog):
+    caplog.set_level(logging.INFO, "flwr")
+    run(rounds=2, run="spring")
+    before = book.balances("federation")
+    run(rounds=2, run="spring")
+    assert book.balances("federation") == before
+    assert "nothing is charged again" in caplog.text
+    assert "no checkpoint of round 2" in caplog.text
+
+
+def test_a_rerun_with_other_updates_is_refused_before_the_model_changes(run, book):
+    run(rounds=1, run="spring")
+    before = book.balances("federation")
+    with pytest.raises(RuntimeError, match=r"round 1 of run 'spring' was not booked.*model stays"):
+        run(Honest(size=2e-2), rounds=1, run="spring")
+    assert book.balances("federation") == before
+
+
+def test_another_run_counts_its_rounds_from_one(run, book):
+    client = Honest()
+    run(client, grid=LocalGrid(nodes(3), client, run_id=1), rounds=2)
+    run(client, grid=LocalGrid(nodes(3), client, run_id=2), rounds=2)
+    assert [(r, t) for r, t, _, _ in book.rounds("federation")] == [
+        ("1", 1), ("1", 2), ("2", 1), ("2", 2),
+    ]  # fmt: skip
+
+
+def test_a_post_that_fails_leaves_the_model(book, monkeypatch):
+    def down(*args, **kwargs):
+        raise BookUnavailableError("the disk is full")
+
+    monkeypatch.setattr(Book, "post", down)
+    paid = PaidStrategy(FedAvg(), terms=terms(), ledger=book)
+    grid = LocalGrid(nodes(3), Honest())
+    messages = paid.configure_train(1, model(), _config(), grid)
+    replies = grid.send_and_receive(messages)
+    with pytest.raises(RuntimeError, match="not booked, so its aggregate is not used"):
+        paid.aggregate_train(1, replies)
+
+
+def _config():
+    from flwr.app import ConfigRecord
+
+    return ConfigRecord()
+
+
+def test_a_checkpoint_of_another_model_is_refused(run, tmp_path):
+    run(rounds=1, run="spring", checkpoints=tmp_path / "kept")
+    other = model()
+    other["more"] = other.pop("scale")
+    with pytest.raises(ValueError, match="another model"):
+        run(rounds=2, run="spring", checkpoints=tmp_path / "kept", arrays=other)
+
+
+def test_checkpoints_keep_order_types_and_bits(tmp_path):
+    kept = Checkpoints(tmp_path, "a/b ü")
+    record = model(np.float16)
+    for t in (1, 2, 3):
+        kept.save(t, record)
+    assert kept.load(1) is None
+    found = kept.load(3)
+    assert list(found) == list(record)
+    assert same(found, record)
+    assert found["scale"].dtype == "float16"
+
+
+def test_terms_from_a_file_and_from_the_book(tmp_path, book):
+    agreed = terms(weights=Weights("equal"))
+    (tmp_path / "terms.toml").write_text(agreed.to_toml())
+    path = str(tmp_path / "other.db")
+    paid = PaidStrategy(FedAvg(), terms=tmp_path / "terms.toml", ledger=path)
+    assert paid.terms == agreed
+    assert PaidStrategy(FedAvg(), ledger=path).terms == agreed
+    assert PaidStrategy(FedAvg(), terms=agreed, ledger=path).terms == agreed
+    with pytest.raises(ValueError, match="with other terms"):
+        PaidStrategy(FedAvg(), terms=terms(0.7), ledger=path)
+    with pytest.raises(ValueError, match="give its `terms`"):
+        PaidStrategy(FedAvg(), ledger=book)
+    with pytest.raises(ValueError, match="needs recomputed updates"):
+        PaidStrategy(FedAvg(), terms=terms(rule="spot-audit"), ledger=book, federation="x")
+
+
+def test_new_terms_hold_from_their_round_on(run, book):
+    old, new = terms(0.5, weights=Weights("equal")), terms(0.25, weights=Weights("equal"))
+    book.found("federation", old)
+    book.change_terms("federation", Terms.from_toml(new.to_toml()), from_round=2)
+    ran = run(agreed=old, rounds=2)
+    assert ran.content(1)["price"] == [0.5]
+    assert ran.content(2)["price"] == [0.25]
