@@ -204,7 +204,8 @@ def test_the_window_holds_the_exact_knife_edge_price():
     window = found.judgement.schedules["constant"].windows[0]
     assert knife in window
     exact = game.sensitivities(start, steps, found.judgement.profile.blocks)
-    assert_allclose(found.judgement.sensitivities[0].reward, exact.reward, rtol=1e-3, atol=1e-5)
+    reward = found.judgement.sensitivities[0].reward
+    assert_allclose(reward, exact.reward[:1], rtol=1e-3, atol=1e-5)
 
 
 def test_a_task_of_ones_own_goes_through_the_api(tmp_path):
@@ -232,7 +233,17 @@ def test_a_task_of_ones_own_goes_through_the_api(tmp_path):
         loss,
         names=("north", "south", "east", "west"),
     )
-    found = audit(task, rounds=60, step=0.5, setting_seeds=2, judging_seeds=2, out=tmp_path / "a")
+    found = audit(
+        task,
+        rounds=40,
+        step=0.5,
+        scales=(0.5, 1.0, 3.0),
+        surges=(5.0,),
+        noises=(),
+        setting_seeds=1,
+        judging_seeds=2,
+        out=tmp_path / "a",
+    )
     assert [c["name"] for c in found.summary["clients"]] == ["north", "south", "east", "west"]
     assert (tmp_path / "a" / "report.html").stat().st_size > 10_000
     assert len(list((tmp_path / "a" / "figures").iterdir())) == 10

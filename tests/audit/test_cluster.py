@@ -80,7 +80,11 @@ def test_a_killed_driver_goes_on(local, tmp_path):
 
 @pytest.mark.parametrize(
     ("where", "words"),
-    [("cloud", "on is 'cloud', must be ray"), ("ray://127.0.0.1:9", "no Ray cluster at ray://")],
+    [
+        ("cloud", "on is 'cloud', must be ray"),
+        # Ray itself waits for half a minute
+        pytest.param("ray://127.0.0.1:9", "no Ray cluster at ray://", marks=pytest.mark.slow),
+    ],
 )
 def test_no_such_cluster(tmp_path, where, words):
     process = start(tmp_path / "audit", "--on", where)

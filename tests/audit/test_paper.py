@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.command import verax
 from tests.tasks import leaf_files
 from tests.tasks.test_encoder import make_tokenizer, make_weights
 from verax.audit.paper import FIGURES, PRESETS, plan_of
@@ -144,13 +145,7 @@ def test_wrong_values_are_one_line(leaf, tmp_path, arguments, words):
 def test_inspect_real_data(name, users, samples, tmp_path):
     if not (SHARED / name).exists():
         pytest.skip(f"no real data: bring LEAF's {name} to {SHARED.name}/{name} beside the project")
-    done = subprocess.run(
-        [VERAX, "data", "inspect", SHARED / name, "--json"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
+    done = verax(["data", "inspect", SHARED / name, "--json"], tmp_path)
     assert done.returncode == 0, done.stderr
     facts = json.loads(done.stdout)
     assert (facts["users"], facts["training_samples"]) == (users, samples)

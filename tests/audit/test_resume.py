@@ -15,7 +15,7 @@ import pytest
 from tests.command import verax
 
 VERAX = Path(sys.executable).with_name("verax")
-COMMAND = ["audit", "--model", "softmax", "--rounds", "400", "--scales", "0.5,1,3"]
+COMMAND = ["audit", "--model", "softmax", "--rounds", "200", "--scales", "0.5,1,3"]
 COMMAND += ["--noises", "0.5", "--setting-seeds", "1", "--judging-seeds", "2"]
 
 
@@ -53,13 +53,13 @@ def undisturbed(tmp_path_factory):
 
 
 def test_killed_at_random_moments_and_resumed(undisturbed, tmp_path):
-    """SIGKILL to the whole process group, five times, then to the end: equal tables."""
+    """SIGKILL to the whole process group, four times, then to the end: equal tables."""
     rng = np.random.default_rng(int.from_bytes(os.urandom(4)))
     folder = tmp_path / "audit"
     kills = 0
-    for _ in range(5):
+    for _ in range(4):
         process = start(folder)
-        time.sleep(float(rng.uniform(1.5, 8)))
+        time.sleep(float(rng.uniform(1.5, 6)))
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             kills += 1
@@ -87,6 +87,7 @@ def stopped_in_mid_run(tmp_path):
     raise AssertionError("five runs ended before they could be stopped")
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_finished_work(undisturbed, tmp_path):
     folder, code, err = stopped_in_mid_run(tmp_path)
     assert code == 130, err
@@ -98,6 +99,7 @@ def test_ctrl_c_keeps_finished_work(undisturbed, tmp_path):
     assert equal(content(folder), content(undisturbed[0]))
 
 
+@pytest.mark.slow
 def test_a_dead_worker_is_reported_and_its_work_taken_up(undisturbed, tmp_path):
     folder = tmp_path / "audit"
     process = start(folder)

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import threading
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,11 @@ def test_a_file_and_folder_without_the_right_to_write(book, path, tmp_path):
         copy = shutil.copy(path, folder / "book.db")
         copy.chmod(0o444)
         assert verify(copy).ok  # and all that is needed has been imported
-        pid = os.fork()
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # JAX, if loaded, has threads; the child does not use it
+            pid = os.fork()
         if pid == 0:  # nobody, in a child
             code = 1
             try:
