@@ -2,26 +2,12 @@
 
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
-from tests.audit.test_resume import COMMAND, VERAX, content, equal
-
-ENV = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
-
-
-def start(folder, *more):
-    return subprocess.Popen(
-        [VERAX, *COMMAND, "--out", folder, *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=ENV,
-        start_new_session=True,
-    )
+from tests.audit.test_resume import content, equal, start
 
 
 @pytest.fixture(scope="module")

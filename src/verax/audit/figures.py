@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from verax.files import write_bytes
 
-__all__ = ["draw"]
+__all__ = ["draw", "save"]
 
 _COLOURS = ("#0b6e99", "#5b8c2a", "#b5651d", "#7a4fa3", "#2a9d8f", "#8a8a00")
 _LOUD = "#c8102e"
@@ -28,17 +29,21 @@ def draw(audit: dict[str, Any], folder: Path) -> list[Path]:
         "harm": _harm(audit),
         "temptation": _temptation(audit),
     }
+    return [path for name, figure in figures.items() for path in save(figure, folder / name)]
+
+
+def save(figure: Figure, stem: Path) -> list[Path]:
+    """Write a figure as PNG and SVG; the same audit gives the same bytes."""
+    figure.draw_without_rendering()  # lays the panels out, once for both formats
+    figure.set_layout_engine("none")
     files: list[Path] = []
-    for name, figure in figures.items():
-        figure.draw_without_rendering()  # lays the panels out, once for both formats
-        figure.set_layout_engine("none")
-        for kind in ("png", "svg"):
-            buffer = BytesIO()
-            # A fixed date and salt: the same audit gives the same bytes.
-            metadata = {"Date": None} if kind == "svg" else {"Software": None}
-            figure.savefig(buffer, format=kind, dpi=140, metadata=metadata)
-            files.append(folder / f"{name}.{kind}")
-            write_bytes(files[-1], buffer.getvalue())
+    for kind in ("png", "svg"):
+        buffer = BytesIO()
+        metadata = {"Date": None} if kind == "svg" else {"Software": None}
+        with rc_context({"svg.hashsalt": "verax"}):
+            figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
+        files.append(stem.with_name(f"{stem.name}.{kind}"))
+        write_bytes(files[-1], buffer.getvalue())
     return files
 
 

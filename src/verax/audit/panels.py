@@ -8,7 +8,6 @@ under the price profile.
 
 from __future__ import annotations
 
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from verax.audit.figures import save
 from verax.audit.findings import prices_to_draw
 from verax.audit.judge import Judgement
 from verax.audit.windows import valley
-from verax.files import write_bytes
 from verax.game import ScaleAndNoise
 
 __all__ = ["draw_panels"]
@@ -48,12 +47,7 @@ def draw_panels(
         words = "; ".join(f"{name}: {value}" for name, value in alike)
         figure.supxlabel(words, fontsize=6.5, color="0.35", wrap=True)
         name = "panel" if a is None else f"panel-a{a:g}"
-        for kind in ("png", "svg"):
-            buffer = BytesIO()
-            metadata = {"Date": None} if kind == "svg" else {"Software": None}
-            figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
-            files.append(folder / f"{name}.{kind}")
-            write_bytes(files[-1], buffer.getvalue())
+        files += save(figure, folder / name)
     return files
 
 
