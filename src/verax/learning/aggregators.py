@@ -32,6 +32,8 @@ __all__ = [
 
 Array = jax.Array
 
+_FEW = 16  # values that are sorted by comparing neighbours
+
 
 @dataclass(frozen=True)
 class Weighing:
@@ -195,9 +197,26 @@ def _middle(messages: Array, present: Array, cut: Callable[[Any], Any]) -> Array
     """The mean of what is left of each coordinate after `cut(n)` values at either end."""
     shape = (-1, *[1] * (messages.ndim - 1))
     n = jnp.sum(present)
-    ordered = jnp.sort(jnp.where(present.reshape(shape), messages, jnp.inf), axis=0)
+    ordered = _ordered(jnp.where(present.reshape(shape), messages, jnp.inf))
     drop = cut(n)
     place = jnp.arange(messages.shape[0])
     kept = ((place >= drop) & (place < n - drop)).reshape(shape)
     total = jnp.sum(jnp.where(kept, ordered, 0.0), axis=0)
     return total / jnp.maximum(n - 2 * drop, 1)
+
+
+def _ordered(values: Array) -> Array:
+    """Sorted along the first axis.
+
+    XLA sorts one coordinate at a time; of few values, comparing neighbours in turn (odd-even
+    transposition) is arithmetic on whole arrays.
+    """
+    n = values.shape[0]
+    if n > _FEW:
+        return jnp.sort(values, axis=0)
+    rows = list(values)
+    for turn in range(n):
+        for k in range(turn % 2, n - 1, 2):
+            low, high = jnp.minimum(rows[k], rows[k + 1]), jnp.maximum(rows[k], rows[k + 1])
+            rows[k], rows[k + 1] = low, high
+    return jnp.stack(rows)
