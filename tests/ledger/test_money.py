@@ -40,6 +40,14 @@ def draw(rng, rows, n, kind, size):
     return np.where(there, values - mean, 0.0)
 
 
+def test_remainders_that_differ_in_their_last_digit():
+    """1 − 0.357… is larger than 0.642… by less than a float64 can say."""
+    payments = [0.39285714285714285, -1.1071428571428572, -0.10714285714285715]
+    payments += [0.6428571428571428, 0.6428571428571428, -0.10714285714285715, -0.35714285714285715]
+    keys = ["k2", "k5", "k3", "k4", "k0", "k1", "k6"]
+    assert to_units(payments, 0, keys) == [0, -1, 0, 0, 1, 0, 0] == oracle(payments, 0, keys)
+
+
 def test_a_hundred_thousand_rounds_sum_to_zero_within_a_unit():
     count = 0
 

@@ -62,7 +62,9 @@ def to_units(payments: ArrayLike, scale: int, keys: Sequence[str]) -> list[int]:
         raise ValueError(
             f"payments sum to {total:.6g}, must sum to zero: nobody would pay the rest"
         )
-    if largest < _EXACT[1] and float(size.min()) * 10.0**scale > _EXACT[0]:
+    # Between −½ and 0 the remainder x + 1 has more digits than a float64.
+    below = np.any((used < 0) & (used * 10.0**scale > -0.5 - 1e-9))
+    if largest < _EXACT[1] and float(size.min()) * 10.0**scale > _EXACT[0] and not below:
         floors, remainders = _fast(used, 10.0**scale)
     else:
         floors, remainders = _slow(used, 10**scale)
