@@ -34,9 +34,9 @@ def watch(
     """
     if not every > 0:
         raise ValueError(f"--every is {every:g}, must be > 0 seconds")
-    from verax.cli.ledger import _open  # pyright: ignore[reportPrivateUsage]
+    from verax.cli.ledger.shared import open_book
 
-    with _open(book, federation, read_only=True) as (opened, name):
+    with open_book(book, federation, read_only=True) as (opened, name):
         follower = _Follower(opened, name)
         steps = _steps(follower, every, once, rounds)
         console = Console()
@@ -155,7 +155,7 @@ class _Follower:
 
 
 def _line(row: dict[str, Any]) -> str:
-    from verax.cli.ledger import _safe  # pyright: ignore[reportPrivateUsage]
+    from verax.cli.ledger.shared import safe
 
     parts: list[str] = []
     for member in row["members"]:
@@ -164,7 +164,7 @@ def _line(row: dict[str, Any]) -> str:
         text += f" owes {_money(member['balance'], row['scale'])}"
         parts.append(text + (f" ALARM: {member['alarm']}" if member["alarm"] else ""))
     head = f"{row['time']} round {row['round']} of {row['run']} ({row['currency']}): "
-    return _safe(head + "; ".join(parts))
+    return safe(head + "; ".join(parts))
 
 
 def _money(units: int, scale: int) -> str:

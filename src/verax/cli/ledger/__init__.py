@@ -1,0 +1,31 @@
+"""`verax ledger`: the books of a federation, from their founding to the settlement."""
+
+from __future__ import annotations
+
+import typer
+
+from verax.cli.ledger import booking, checking, founding, reading
+
+__all__ = ["app"]
+
+app = typer.Typer(no_args_is_help=True, help="Books of charges that every member can check.")
+for command in (
+    founding.init,
+    founding.join,
+    founding.leave,
+    founding.terms,
+    founding.limit,
+    booking.post,
+    booking.deposit,
+    booking.correct,
+    booking.settle,
+    reading.rounds,
+    reading.balances,
+    reading.statement,
+    reading.watch,
+    checking.verify,
+    checking.export_,
+    checking.import_,
+    checking.checkpoint,
+):
+    app.command(command.__name__.rstrip("_"))(command)

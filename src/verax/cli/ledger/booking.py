@@ -1,0 +1,199 @@
+"""`verax ledger post | deposit | correct | settle`: what goes into the book."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from verax.cli.ledger.shared import (
+    AsJson,
+    BookOption,
+    Federation,
+    Member,
+    counting,
+    ledger_package,
+    money,
+    open_book,
+    print_json,
+    tell,
+    units_of,
+)
+
+if TYPE_CHECKING:
+    from verax.ledger import Report
+
+__all__ = ["correct", "deposit", "post", "settle"]
+
+
+def post(
+    book: BookOption,
+    file: Annotated[
+        Path | None, typer.Option(help="Rounds, JSON Lines; without it, standard input.")
+    ] = None,
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    r"""Charge rounds by the terms and book them; rounds that are there already change nothing.
+
+    A line is a round: {"run": "a", "round": 1, "reports": [{"member": "north", "status": "ok",
+    "statistic": 4.0, "weight": 1.0, "reason": ""}, …], "gram": [[…]] for the rules that read it}.
+
+    Example: verax ledger post book.db --file rounds.jsonl
+    """
+    ledger = ledger_package()
+    new = known = 0
+    lines: Iterable[str] = sys.stdin if file is None else _lines(file)
+    with open_book(book, federation) as (opened, name), counting("posting") as step:
+        for i, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            try:
+                run, round_, reports, gram = _parse_round(ledger.Report, line)
+                receipt = opened.post(name, run, round_, reports, gram)
+            except ValueError as error:
+                raise ValueError(f"line {i}: {error}; {new} rounds before it are booked") from None
+            new, known = new + receipt.posted, known + (not receipt.posted)
+            if as_json:
+                print_json(
+                    {
+                        "run": run,
+                        "round": round_,
+                        "posted": receipt.posted,
+                        "record": receipt.sequence,
+                        "hash": receipt.hash,
+                        "amounts": receipt.amounts,
+                    }
+                )
+            step(1)
+    if not as_json:
+        typer.echo(f"{new} rounds booked, {known} were there already")
+
+
+def deposit(
+    book: BookOption,
+    member: Member,
+    amount: Annotated[str, typer.Argument(help="As in 12.50; negative: taken out.")],
+    reason: Annotated[str, typer.Option(help="What it is for; printed in statements.")] = "",
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """Book money that a member pays in ahead of its charges.
+
+    Example: verax ledger deposit book.db North 50
+    """
+    with open_book(book, federation) as (opened, name):
+        units = units_of(amount, opened.terms(name).scale)
+        tell(opened.deposit(name, member, units, reason), as_json, f"{amount} from {member}")
+
+
+def correct(
+    book: BookOption,
+    reason: Annotated[str, typer.Option(help="Why; printed in statements.")],
+    entry: Annotated[
+        list[str], typer.Option(help="MEMBER=AMOUNT, as in North=-1.50; must sum to zero.")
+    ],
+    corrects: Annotated[int | None, typer.Option(help="The record that was wrong.")] = None,
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """Book a counter-entry; what was wrong stays in the book.
+
+    Example: verax ledger correct book.db --reason "round 3 was a test" \
+        --entry North=-1.50 --entry South=1.50
+    """
+    with open_book(book, federation) as (opened, name):
+        scale = opened.terms(name).scale
+        amounts: dict[str, int] = {}
+        for each in entry:
+            who, sign, amount = each.rpartition("=")
+            if not sign or who in amounts:
+                raise ValueError(f"entry {each!r} must be MEMBER=AMOUNT, each member once")
+            amounts[who] = units_of(amount, scale)
+        tell(opened.correct(name, amounts, reason, corrects=corrects), as_json, "corrected")
+
+
+def settle(
+    book: BookOption,
+    commit: Annotated[
+        bool, typer.Option("--commit", help="Book the transfers: they have been made.")
+    ] = False,
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """The fewest transfers that bring all balances to zero.
+
+    Nothing is booked without --commit. Exact for up to 12 members with a balance, else greedy.
+
+    Example: verax ledger settle book.db
+    """
+    ledger_package()
+    from verax.ledger.settlement import settle as compute
+
+    with open_book(book, federation, read_only=not commit) as (opened, name):
+        sequence, _, found = opened.snapshot(name)
+        state = opened.state(name)
+        result = compute(found)
+        if commit and result.transfers:
+            opened.settle(name, result.transfers, sequence=sequence)
+    if as_json:
+        print_json(
+            {
+                "fewest": result.fewest,
+                "committed": commit and bool(result.transfers),
+                "currency": state.currency,
+                "scale": state.scale,
+                "transfers": [
+                    {"from": t.payer, "to": t.receiver, "amount": t.amount}
+                    for t in result.transfers
+                ],
+            }
+        )
+        return
+    table = Table("from", "to", f"amount ({state.currency})", title=Text(f"Settlement of {name}"))
+    for t in result.transfers:
+        payer, receiver = state.account(t.payer).label, state.account(t.receiver).label
+        table.add_row(Text(payer), Text(receiver), money(t.amount, state.scale))
+    console = Console()
+    console.print(table)
+    how = "no fewer would do" if result.fewest else "found greedily; fewer might do"
+    booked = "booked" if commit else "not booked: --commit does that once they are paid"
+    console.print(f"{len(result.transfers)} transfers, {how}; {booked}.", highlight=False)
+
+
+def _lines(path: Path) -> Iterable[str]:
+    with path.open(encoding="utf-8") as file:
+        yield from file
+
+
+def _parse_round(
+    report: type[Report], line: str
+) -> tuple[str, int, list[Report], list[list[float]] | None]:
+    try:
+        row: Any = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(row, dict) or not {"run", "round", "reports"} <= row.keys():
+        raise ValueError('a round needs "run", "round" and "reports"')
+    if unknown := row.keys() - {"run", "round", "reports", "gram"}:
+        raise ValueError(f"{sorted(unknown)[0]!r} is no field of a round")
+    try:
+        reports = [report(**each) for each in row["reports"]]
+    except TypeError:
+        raise ValueError(
+            "a report is an object with member, status, statistic, weight and reason"
+        ) from None
+    for each in reports:
+        numbers = (each.statistic, each.weight)
+        if any(not (x is None or type(x) in (int, float)) for x in numbers):
+            raise ValueError(f"statistic and weight of {each.member!r} must be numbers")
+        if not isinstance(each.member, str) or not isinstance(each.reason, str):
+            raise ValueError(f"member {each.member!r} and its reason must be text")
+    return row["run"], row["round"], reports, row.get("gram")

@@ -1,0 +1,149 @@
+"""`verax ledger init | join | leave | terms | limit`: who is in a federation, and by what terms."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from verax.cli.ledger.shared import (
+    AsJson,
+    BookOption,
+    Federation,
+    FromRound,
+    Member,
+    ledger_package,
+    load_terms,
+    open_book,
+    print_json,
+    tell,
+    units_of,
+)
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["init", "join", "leave", "limit", "terms"]
+
+
+def init(
+    book: BookOption,
+    federation: Annotated[str, typer.Option(help="The federation's name.")],
+    terms: Annotated[
+        Path | None, typer.Option(help="A terms.toml, as `verax audit` proposes it.")
+    ] = None,
+    price: Annotated[
+        float | None, typer.Option(help="Instead of terms: a constant price, all else by default.")
+    ] = None,
+    currency: Annotated[str, typer.Option(help="With --price.")] = "credits",
+    scale: Annotated[int, typer.Option(help="Decimal places of a unit; with --price.")] = 6,
+    as_json: AsJson = False,
+) -> None:
+    """Make a book, or add a federation to one.
+
+    Example: verax ledger init book.db --federation clinics --terms terms.toml
+    """
+    ledger = ledger_package()
+    if (terms is None) == (price is None):
+        raise ValueError("the federation needs either --terms or --price")
+    agreed = (
+        load_terms(terms) if terms is not None else _simple_terms(price or 0.0, currency, scale)
+    )
+    with ledger.Book.create(book) as opened:
+        tell(opened.found(federation, agreed), as_json, f"{federation} is in the book")
+
+
+def join(
+    book: BookOption,
+    member: Annotated[str, typer.Argument(help="Public key or opaque id.")],
+    label: Annotated[str, typer.Option(help="What people call the member.")] = "",
+    from_round: FromRound = 1,
+    run: Annotated[str | None, typer.Option(help="The round is one of this run.")] = None,
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take in a member from a round on, or change its label.
+
+    Example: verax ledger join book.db 4f1c… --label "North clinic"
+    """
+    with open_book(book, federation) as (opened, name):
+        receipt = opened.join(name, member, label, from_round=from_round, run=run)
+        tell(receipt, as_json, f"{member} is a member of {name}")
+
+
+def leave(
+    book: BookOption,
+    member: Member,
+    from_round: FromRound = 1,
+    run: Annotated[str | None, typer.Option(help="The round is one of this run.")] = None,
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """A member takes part in no round from this one on; its balance stays.
+
+    Example: verax ledger leave book.db North --from-round 120
+    """
+    with open_book(book, federation) as (opened, name):
+        receipt = opened.leave(name, member, from_round=from_round, run=run)
+        tell(receipt, as_json, f"{member} leaves {name}")
+
+
+def terms(
+    book: BookOption,
+    terms: Annotated[
+        Path | None, typer.Option(help="New terms; without them, the terms are printed.")
+    ] = None,
+    from_round: FromRound = 1,
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """Change the terms from a round on, or print all versions.
+
+    Example: verax ledger terms book.db --terms new.toml --from-round 50
+    """
+    if terms is not None:
+        agreed = load_terms(terms)
+        with open_book(book, federation) as (opened, name):
+            receipt = opened.change_terms(name, agreed, from_round=from_round)
+            tell(receipt, as_json, f"new terms from round {from_round} on")
+        return
+    with open_book(book, federation, read_only=True) as (opened, name):
+        versions = opened.versions(name)
+    rows = [
+        {
+            "from_round": v.from_round,
+            "hash": v.hash,
+            "record": v.sequence,
+            "toml": v.terms.to_toml(),
+        }
+        for v in versions
+    ]
+    if as_json:
+        print_json(rows)
+        return
+    for row in rows:
+        typer.echo(f"# from round {row['from_round']} on, record {row['record']}, {row['hash']}")
+        typer.echo(row["toml"])
+
+
+def limit(
+    book: BookOption,
+    amount: Annotated[str, typer.Argument(help="How much may be owed, as in 12.50, or none.")],
+    member: Annotated[str | None, typer.Option(help="For one member; else for all.")] = None,
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """Set how much a member, or everybody, may owe before `watch` reports it.
+
+    Example: verax ledger limit book.db 100 --member North
+    """
+    with open_book(book, federation) as (opened, name):
+        units = None if amount == "none" else units_of(amount, opened.terms(name).scale)
+        tell(opened.set_limit(name, units, member), as_json, "the limit is set")
+
+
+def _simple_terms(price: float, currency: str, scale: int) -> Any:
+    from verax.mechanism import Price, Terms
+
+    return Terms(Price.constant(price), currency=currency, scale=scale)

@@ -1,0 +1,141 @@
+"""What the ledger's commands share: their common options, opening a book, and ways of telling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from verax.ledger import Book, Receipt
+
+__all__ = [
+    "AsJson",
+    "BookOption",
+    "Federation",
+    "FromRound",
+    "Member",
+    "Out",
+    "Run",
+    "counting",
+    "ledger_package",
+    "load_terms",
+    "money",
+    "open_book",
+    "print_json",
+    "safe",
+    "tell",
+    "units_of",
+]
+
+BookOption = Annotated[str, typer.Argument(metavar="BOOK", help="A file, or a postgresql:// URL.")]
+Federation = Annotated[
+    str | None, typer.Option(help="Which federation; may be left out if BOOK holds one.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Member = Annotated[str, typer.Argument(help="The member's id or label.")]
+FromRound = Annotated[int, typer.Option(help="The first round that it holds for.")]
+Run = Annotated[str | None, typer.Option(help="Only of this run.")]
+Out = Annotated[Path | None, typer.Option(help="The file to write.")]
+
+
+def ledger_package() -> Any:
+    """The package, or how to get what it needs."""
+    try:
+        import verax.ledger as ledger
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("verax"):
+            raise
+        raise ValueError(
+            f"the ledger needs {error.name}, which is not installed: pip install 'verax[ledger]'"
+        ) from None
+    return ledger
+
+
+@contextmanager
+def open_book(
+    book: str, federation: str | None, *, read_only: bool = False
+) -> Generator[tuple[Book, str]]:
+    """The book and the federation that is meant."""
+    ledger = ledger_package()
+    with ledger.Book.open(book, read_only=read_only) as opened:
+        names = opened.federations() if federation is None else [federation]
+        if len(names) != 1:
+            held = ", ".join(map(repr, names)) or "none"
+            raise ValueError(f"which federation? the book holds {held}; give --federation")
+        yield opened, names[0]
+
+
+@contextmanager
+def counting(what: str) -> Generator[Callable[[int], None]]:
+    """A line on stderr that counts records; gone when done."""
+    console = Console(stderr=True)
+    with Progress(
+        SpinnerColumn(),
+        TextColumn(what),
+        TextColumn("{task.completed:,.0f} records"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+        refresh_per_second=4,
+    ) as bar:
+        line = bar.add_task(what, total=None)
+        yield lambda done: bar.advance(line, done)
+
+
+def load_terms(path: Path) -> Any:
+    """Terms from their file."""
+    from verax.mechanism import Terms
+
+    return Terms.load(path)
+
+
+def units_of(amount: str, scale: int) -> int:
+    """A decimal number in whole units, exactly."""
+    try:
+        value = Decimal(amount).scaleb(scale)
+        units = int(value)
+    except (InvalidOperation, ValueError, OverflowError):
+        raise ValueError(f"amount is {amount!r}, must be a number such as 12.50") from None
+    if units != value:
+        raise ValueError(f"amount is {amount}, the books hold {scale} decimal places")
+    return units
+
+
+def money(units: int, scale: int) -> Text:
+    """An amount as a cell of a table."""
+    from verax.ledger.money import format_units
+
+    return Text(format_units(units, scale), justify="right")
+
+
+def tell(receipt: Receipt, as_json: bool, words: str) -> None:
+    """Say what was posted, or that it stood there already."""
+    if as_json:
+        print_json(
+            {"posted": receipt.posted, "record": receipt.sequence, "hash": receipt.hash}
+            | ({"amounts": receipt.amounts} if receipt.amounts else {})
+        )
+    elif receipt.posted:
+        typer.echo(safe(f"{words} (record {receipt.sequence})"))
+    else:
+        typer.echo(safe(f"{words}; it was there already"))
+
+
+def safe(text: str) -> str:
+    """What a terminal shows as it is: no control characters of a forged book."""
+    return "".join(c if c.isprintable() else "�" for c in text)
+
+
+def print_json(value: Any) -> None:
+    """One object on one line."""
+    typer.echo(json.dumps(value, ensure_ascii=False))
