@@ -34,6 +34,13 @@ class Fields:
         """A whole number."""
         return self._typed(name, default, int, "a whole number")
 
+    def switch(self, name: str, default: bool | None = None) -> bool:
+        """True or false."""
+        value = self._take(name, default)
+        if not isinstance(value, bool):
+            raise ValueError(f"{self._prefix}{name} must be true or false, is {value!r}")
+        return value
+
     def number(self, name: str, default: float | None = None) -> float:
         """A number."""
         return float(self._typed(name, default, int | float, "a number"))

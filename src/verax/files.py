@@ -1,4 +1,4 @@
-"""Files that are whole or not there; and what a machine has: a cache folder, free memory."""
+"""Files that are whole or not there (written beside, synced, then renamed); the cache folder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-__all__ = ["cache_folder", "free_memory", "write_bytes", "write_text", "write_with"]
+__all__ = ["cache_folder", "write_bytes", "write_text", "write_with"]
 
 
 def write_with(path: Path, write: Callable[[IO[bytes]], object]) -> None:
@@ -40,13 +40,3 @@ def cache_folder() -> Path:
     if chosen:
         return Path(chosen)
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "verax"
-
-
-def free_memory() -> int:
-    """Bytes that this machine has free."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        known = dict(line.split(":", 1) for line in lines)
-        return int(known["MemAvailable"].split()[0]) * 1024
-    except (OSError, KeyError, ValueError):
-        return 4 * 2**30

@@ -14,10 +14,11 @@ from tests.audit.conftest import SMALL
 from verax.audit import Plan, audit
 from verax.audit.judge import judge
 from verax.audit.plan import aggregator_of
-from verax.audit.run import memory_of, task_of
+from verax.audit.run import task_of
 from verax.game import Quadratics
 from verax.learning import Task
-from verax.mechanism import SquaredNorm, Terms, charge, pay
+from verax.mechanism import GrovesLedyard, SquaredDistance, SquaredNorm, Terms, charge, pay
+from verax.memory import memory_of
 from verax.tasks import quadratics
 
 
@@ -71,6 +72,31 @@ class TestSummary:
 
 
 class TestRecord:
+    @pytest.mark.parametrize("rule", [SquaredDistance(), GrovesLedyard()], ids=lambda r: r.name)
+    def test_rules_on_distances_need_no_gram_matrix(self, small, rule):
+        """Of many clients norms and distances alone are recorded: the payments are the same."""
+        evidence = small.judgement.evidence
+        whole = evidence.series(rule)
+        n = SMALL.clients
+        others = (np.ones((n, n)) - np.eye(n)) / (n - 1)
+        apart = np.eye(n) - others  # row i: m_i − mean of the others
+        short = [
+            replace(
+                run,
+                gram=np.stack(
+                    [
+                        np.diagonal(run.gram, axis1=1, axis2=2),
+                        np.einsum("ij,tjk,ik->ti", apart, run.gram.astype(float), apart),
+                    ],
+                    axis=2,
+                ),
+            )
+            for run in evidence.runs
+        ]
+        found = replace(evidence, runs=short).series(rule)
+        assert np.ptp(whole) > 0
+        np.testing.assert_allclose(found, whole, atol=1e-5 * np.abs(whole).max())
+
     def test_payments_follow_from_the_tables_alone(self, small):
         """An independent computation of ΔP for one deviation from the Parquet files."""
         runs = pq.read_table(small.folder / "runs.parquet").to_pylist()

@@ -52,6 +52,12 @@ def test_the_page_is_small_and_lists_the_worst(report):
     assert "in the median" in found.summary["members_words"]
 
 
+def test_rules_on_distances_are_judged_too(report):
+    found, _ = report
+    names = {row["name"] for row in found.summary["rules"]}
+    assert {"squared-distance, discounted", "groves-ledyard, discounted"} <= names
+
+
 def test_the_terms_name_everybody(report):
     found, _ = report
     assert found.terms.members[500] == "clinic 0500"

@@ -42,8 +42,8 @@ def runs():
     return [honest, other]
 
 
-def outcome(task, protocol, what=None):
-    return Simulator(task, protocol, T).run(Seeds.of(0), what or runs())
+def outcome(task, protocol, what=None, *, distances=False):
+    return Simulator(task, protocol, T, distances=distances).run(Seeds.of(0), what or runs())
 
 
 @pytest.mark.parametrize(
@@ -64,6 +64,23 @@ def test_chunks_change_nothing(task, monkeypatch, aggregator, share):
     np.testing.assert_array_equal(streamed.present, here)
     for a, b in zip(streamed.evaluations, held.evaluations, strict=True):
         np.testing.assert_allclose(a.loss, b.loss, rtol=1e-4)
+
+
+@pytest.mark.parametrize("aggregator", [Mean(), Clipped(0.4)], ids=str)
+@pytest.mark.parametrize("share", [1.0, 0.3])
+def test_distances_from_a_second_pass(task, monkeypatch, aggregator, share):
+    """‖m_i − mean of the others‖² as of messages that are held; noise is the same both times."""
+    protocol = Protocol(step=0.3, batch=4, aggregator=aggregator, participation=share)
+    monkeypatch.setattr(streaming, "_CHUNK_NUMBERS", 16 * 650)
+    held = outcome(task, protocol)
+    monkeypatch.setattr(simulator, "_HELD", 0)
+    streamed = outcome(task, protocol, distances=True)
+    assert streamed.gram.shape == held.gram.shape == (2, T, N, 2)
+    np.testing.assert_allclose(streamed.gram, held.gram, rtol=2e-4, atol=1e-6)
+    noisy = [[levels(Noise(2.0)), *[levels(Scale(1.0))] * (N - 1)]]
+    far = outcome(task, protocol, noisy, distances=True).gram[0, :, 0, 1]
+    there = held.present[:, 0]
+    assert np.all(far[there] > 2.0) and not np.any(far[~there])  # E‖2ξ‖² = 4
 
 
 def test_fedavg_and_noise_do_not_depend_on_the_chunk(task, monkeypatch):

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from verax.audit.plan import Plan
 from verax.audit.record import Recorded
 from verax.game import Reporting, ScaleAndNoise, Timed
-from verax.mechanism import Rule, SquaredNorm, pay
+from verax.mechanism import GrovesLedyard, Rule, SquaredDistance, SquaredNorm, balance, pay
 
 __all__ = ["Evidence"]
 
@@ -131,11 +131,7 @@ class Evidence:
 
     def honest_payments(self, rule: Rule, prices: Array) -> Array:
         """What honest clients pay in every round, mean over seeds, (T, N)."""
-        paid = [
-            pay(rule, _statistics(run, rule), prices, present=run.present).amounts
-            for run in self._honest
-        ]
-        return np.mean(paid, axis=0)
+        return np.mean([_paid(run, rule, prices) for run in self._honest], axis=0)
 
     def series(self, rule: Rule, prices: Array | float = 1.0) -> Array:
         """What a deviator pays more in each round, (C, D, S, T), at prices per round and client."""
@@ -143,8 +139,7 @@ class Evidence:
         price = np.broadcast_to(np.asarray(prices, dtype=np.float64), (T, N))
 
         def paid(run: Recorded) -> Array:
-            here = price[run.run.branch :]
-            return pay(rule, _statistics(run, rule), here, present=run.present).amounts
+            return _paid(run, rule, price[run.run.branch :])
 
         result = np.zeros((len(self.plan.deviators), len(self.deviations), len(self._seeds), T))
         truth = [paid(run) for run in self._honest]
@@ -190,15 +185,23 @@ class Evidence:
         return self.plan.make_reward()(losses)
 
 
-def _statistics(run: Recorded, rule: Rule) -> Array:
-    """What the rule reads, from the record."""
-    if rule.statistic == "misreport":
-        return run.misreport.astype(np.float64)
-    gram = run.gram.astype(np.float64)
-    if rule.statistic == "gram":
-        return (gram + np.swapaxes(gram, 1, 2)) / 2
+def _paid(run: Recorded, rule: Rule, prices: Array) -> Array:
+    """What everybody pays in each round, from what the record has."""
+    gram, here = run.gram.astype(np.float64), run.present
     square = gram.shape[1] == gram.shape[2]
-    return np.diagonal(gram, axis1=1, axis2=2).copy() if square else gram[..., 0]
+    if rule.statistic == "misreport":
+        statistics = run.misreport.astype(np.float64)
+    elif rule.statistic == "norms":
+        statistics = np.diagonal(gram, axis1=1, axis2=2).copy() if square else gram[..., 0]
+    elif square:
+        statistics = (gram + np.swapaxes(gram, 1, 2)) / 2
+    else:
+        assert isinstance(rule, SquaredDistance | GrovesLedyard)
+        n = np.maximum(np.count_nonzero(here, axis=-1), 2)[..., None]
+        measures = rule.of_distances(gram[..., 1] * ((n - 1) / n) ** 2, here)
+        measures = np.where(here, measures, 0.0)
+        return balance(measures, prices, here, fewest=rule.fewest).amounts
+    return pay(rule, statistics, prices, present=here).amounts
 
 
 def _label(deviation: Reporting, rounds: int) -> str:

@@ -166,7 +166,7 @@ class Judgement:
                 self.evidence.honest_payments(SquaredNorm(), common),
             )
         )
-        if self.evidence.runs[0].gram.shape[1] == self.evidence.runs[0].gram.shape[2]:
+        if self.evidence.runs[0].gram.shape[2] > 1:  # streamed rounds may lack distances
             rows.append(self._discounted_rule("squared-distance", SquaredDistance()))
             if self.task.clients >= GrovesLedyard.fewest:
                 rows.append(self._discounted_rule("groves-ledyard", GrovesLedyard()))

@@ -91,6 +91,8 @@ class Plan:
         per_halving: how finely blocks are refined toward the end.
         test_samples: judge by at most so many samples of each client, drawn once; 0: by all.
         evaluate_every: evaluate the model also after every so many rounds; 0: only at the end.
+        distances: of so many clients that rounds are streamed, also record how far each message
+            lies from the others' mean, so that rules on distances are judged: twice the time.
     """
 
     task: str = "digits"
@@ -132,6 +134,7 @@ class Plan:
     per_halving: int = 1
     test_samples: int = 0
     evaluate_every: int = 0
+    distances: bool = False
 
     def __post_init__(self) -> None:
         if self.clients < 2:
@@ -242,6 +245,8 @@ class Plan:
             match usual:
                 case str():
                     values[name] = fields.text(name)
+                case bool():  # before int, which it is a kind of
+                    values[name] = fields.switch(name)
                 case float():
                     values[name] = fields.number(name)
                 case int():

@@ -28,12 +28,13 @@ from verax.audit.plan import Plan
 from verax.audit.record import read_table, write_table
 from verax.audit.work import all_runs
 from verax.audit.worker import Progress, StoppedError, Worker
-from verax.files import free_memory, write_text, write_with
+from verax.files import write_text, write_with
 from verax.learning import Batch, Task, tangent_rounds
 from verax.mechanism import Sensitivities, refined_blocks
+from verax.memory import free_memory
 from verax.tasks import named
 
-__all__ = ["load_sensitivities", "memory_of", "run", "task_of", "total_rounds"]
+__all__ = ["load_sensitivities", "run", "task_of", "total_rounds"]
 
 
 def run(
@@ -132,19 +133,6 @@ def load_sensitivities(plan: Plan, folder: Path) -> list[Sensitivities]:
             ]
     except (OSError, ValueError, KeyError, EOFError) as error:
         raise ValueError(f"{path} cannot be read ({error}); remove the folder and rerun") from None
-
-
-def memory_of(text: str) -> int:
-    """Bytes from a text such as 2G or 500M."""
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    digits_, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
-    try:
-        value = float(digits_) * units.get(unit, 1)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise ValueError(f"memory is {text!r}, must be a number of bytes > 0 such as 2G or 500M")
-    return int(value)
 
 
 def _in_threads(plan: Plan, task: Task, folder: Path, workers: int, progress: Progress) -> None:

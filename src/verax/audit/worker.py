@@ -64,11 +64,11 @@ class Worker:
         self, plan: Plan, task: Task, folder: Path, progress: Progress, stop: threading.Event
     ) -> None:
         self.plan, self.folder, self.stop, self._progress = plan, folder, stop, progress
-        audited = Simulator(task, plan.make_protocol(), plan.rounds)
+        audited = Simulator(task, plan.make_protocol(), plan.rounds, distances=plan.distances)
         self.simulators = {"": audited}
         for name in plan.robust:
             protocol = replace(plan.make_protocol(), aggregator=aggregator_of(name))
-            self.simulators[name] = Simulator(task, protocol, plan.rounds)
+            self.simulators[name] = Simulator(task, protocol, plan.rounds, distances=plan.distances)
         self.batches = layout(plan, audited, folder)
         blocks = refined_blocks(plan.rounds, plan.per_halving)
         self.differentiate = Differentiator(audited, blocks, plan.make_reward(), plan.deviators)
@@ -136,6 +136,8 @@ class Worker:
         if N * simulator.parameters > _COMPARED:
             return
         points = [jax.tree.map(lambda leaf: leaf[0], state.params) for state in states]
+        batches = min(8, max(2, self.plan.rounds))  # no more work than a short run is itself
+        measured = measure_likeness(simulator, points, seeds, batches)
         found = [
             {
                 "round": state.round,
@@ -143,7 +145,7 @@ class Worker:
                 "zeta": alike.zeta,
                 "rho": alike.rho,
             }
-            for state, alike in zip(states, measure_likeness(simulator, points, seeds), strict=True)
+            for state, alike in zip(states, measured, strict=True)
         ]
         write_text(self.likeness_file, json.dumps(found))
 

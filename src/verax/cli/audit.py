@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -170,7 +169,8 @@ def _run(
     # Imported here: JAX takes a second to load, and `verax --help` should not wait for it.
     from verax.audit.api import audit as run_audit
     from verax.audit.plan import Plan
-    from verax.audit.run import memory_of, task_of, total_rounds
+    from verax.audit.run import task_of, total_rounds
+    from verax.memory import memory_of
 
     start = Plan() if path is None else _load(path)
     plan = replace(start, **given)
@@ -180,7 +180,6 @@ def _run(
         shutil.rmtree(out)
     allowed = None if memory is None else memory_of(memory)
     with progress_bar("auditing", "rounds", total_rounds(plan)) as bar:
-        tick: Callable[[int], None] = bar.advance
         result = run_audit(
             data,
             plan,
@@ -189,7 +188,7 @@ def _run(
             workers=workers,
             processes=True,
             on=on,
-            progress=tick,
+            progress=bar.advance,
         )
     if as_json:
         typer.echo(json.dumps(result.summary, ensure_ascii=False))
@@ -206,12 +205,12 @@ def _judge_book(
     book: str, federation: str | None, run: str | None, matching: Path | None, as_json: bool
 ) -> None:
     from verax.audit.live import CANNOT_TELL, judge_live
-    from verax.cli.ledger import _open  # pyright: ignore[reportPrivateUsage]
+    from verax.cli.ledger.shared import open_book
 
     known = None
     if matching is not None:
         known = json.loads((matching / "audit.json").read_text(encoding="utf-8"))
-    with _open(book, federation, read_only=True) as (opened, name):
+    with open_book(book, federation, read_only=True) as (opened, name):
         terms = opened.terms(name)
         runs = [row[0] for row in opened.rounds(name)]
         if not runs:

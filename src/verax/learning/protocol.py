@@ -90,7 +90,7 @@ class Record(NamedTuple):
 
     `gram` is the (N, N) Gram matrix of the messages, or beyond `GRAM_LIMIT` clients an (N, 2) array
     of ‖m_i‖² and ‖m_i − mean of the others‖², or (N, 1) without the latter where a round is
-    streamed. Rows of absent clients are zero.
+    streamed and distances are not asked for. Rows of absent clients are zero.
     """
 
     gram: Any
@@ -145,24 +145,23 @@ def federated_round(
             a, history = scales(levels, norms, history)
             m = messages(updates, norms, a, levels, drawn)
         misreport = client_norms(jax.tree.map(jnp.subtract, m, updates))
-        many = clients > GRAM_LIMIT and isinstance(aggregator, Separate)
-        # Of many messages all inner products would be more than the messages themselves.
-        sent = _norms_and_distances(m, present) if many else gram_matrix(m)
-        if isinstance(aggregator, Separate):
-            norms = sent[:, 0] if many else jnp.diagonal(sent)
-            weights = aggregator.shares(present) * aggregator.factor(norms)
-            aggregate = jax.tree.map(lambda u: weighed(weights, u), m)
-        elif isinstance(aggregator, Weighing):
-            weights = aggregator.weights(sent, present)
-            aggregate = jax.tree.map(lambda u: weighed(weights, u), m)
-        else:
-            aggregate = jax.tree.map(lambda u: aggregator.combine(u, present), m)
+        aggregate = _aggregated(aggregator, m, present)
         params = jax.tree.map(lambda p, u: p - server_step * u, params, aggregate)
-        if clients > GRAM_LIMIT and not many:
-            sent = _norms_and_distances(m, present)
+        sent = gram_matrix(m) if clients <= GRAM_LIMIT else _norms_and_distances(m, present)
     if clients <= GRAM_LIMIT:
         sent = jnp.where(present[:, None] & present[None], sent, 0.0)
     return params, history, Record(sent, jnp.where(present, misreport, 0.0), losses)
+
+
+def _aggregated(aggregator: Aggregator, messages: Any, present: Array) -> Any:
+    if not isinstance(aggregator, Weighing):
+        return jax.tree.map(lambda leaf: aggregator.combine(leaf, present), messages)
+    if isinstance(aggregator, Separate):
+        # Of many messages all inner products would be more than the messages themselves.
+        weights = aggregator.shares(present) * aggregator.factor(client_norms(messages))
+    else:
+        weights = aggregator.weights(gram_matrix(messages), present)
+    return jax.tree.map(lambda leaf: weighed(weights, leaf), messages)
 
 
 def gram_matrix(tree: Any) -> Array:

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from verax.files import free_memory
 from verax.game.reporting import Levels
 from verax.learning.aggregators import Aggregator, Separate
 from verax.learning.batches import batch_indices, participants
@@ -26,6 +25,7 @@ from verax.learning.protocol import GRAM_LIMIT, Protocol, Record, federated_roun
 from verax.learning.reporting import Needs, Round, behaviour, draws
 from verax.learning.streaming import streamed_round
 from verax.learning.task import Batch, Task
+from verax.memory import free_memory
 
 __all__ = ["Evaluation", "Outcome", "Seeds", "Simulator", "State", "honest"]
 
@@ -125,13 +125,23 @@ class Simulator:
         protocol: how the federation trains.
         rounds: T.
         segment: rounds per compiled segment.
+        distances: also where rounds are streamed, record how far each message lies from the mean
+            of the others; every update is then computed twice.
     """
 
-    def __init__(self, task: Task, protocol: Protocol, rounds: int, segment: int = 50) -> None:
+    def __init__(
+        self,
+        task: Task,
+        protocol: Protocol,
+        rounds: int,
+        segment: int = 50,
+        *,
+        distances: bool = False,
+    ) -> None:
         if rounds < 1:
             raise ValueError(f"rounds is {rounds}, must be ≥ 1")
         self.task, self.protocol, self.rounds = task, protocol, rounds
-        self.segment = min(segment, rounds)
+        self.segment, self._distances = min(segment, rounds), distances
         train = task.padded("train")
         self.sizes = train.sizes
         self._train = tuple(jnp.asarray(array) for array in train.arrays)
@@ -250,7 +260,16 @@ class Simulator:
                 return tuple(array[own[:, None, None], index[own]] for array in self._train)
 
             return streamed_round(
-                slope, self.protocol, params, gather, who, levels, history, now, needs
+                slope,
+                self.protocol,
+                params,
+                gather,
+                who,
+                levels,
+                history,
+                now,
+                needs,
+                self._distances,
             )
         drawn = draws(now, needs, params, self.task.clients) if any(needs) else None
         return federated_round(

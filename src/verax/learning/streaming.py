@@ -7,13 +7,14 @@ are made, measured, weighed into a running sum and forgotten:
 
 with shares w_i that are known before (mean, weighted mean) and a factor f that depends on the
 message alone (clipping). Memory holds one chunk; time grows with those who take part. Aggregators
-that must see all messages at once cannot be streamed.
+that must see all messages at once cannot be streamed. How far a message lies from the others' mean
+is known only when all are summed; where that is wanted, every update is computed a second time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ from verax.learning.reporting import (
     client_norms,
     draws,
     messages,
+    per_client,
     scales,
 )
 from verax.learning.task import Batch
@@ -58,6 +60,7 @@ def streamed_round(
     history: Array,
     key: Array,
     needs: Needs,
+    distances: bool = False,
 ) -> tuple[Any, Array, Record]:
     """One round of those who take part.
 
@@ -71,6 +74,7 @@ def streamed_round(
         history: each client's (sum of ‖g‖, count), (N, 2).
         key: of the round's random numbers; each client's are drawn from its number.
         needs: which of them are needed.
+        distances: also record ‖m_i − mean of the others‖², by a second pass over the chunks.
     """
     aggregator = protocol.aggregator
     assert isinstance(aggregator, Separate)
@@ -82,40 +86,75 @@ def streamed_round(
     present = jnp.zeros(N, bool).at[taking_part].set(True)
     shares = aggregator.shares(present)
 
-    def step(
-        carry: tuple[Any, Array, Record], own: Array
-    ) -> tuple[tuple[Any, Array, Record], None]:
-        total, past, record = carry
+    chunks = filled.reshape(-1, chunk)
+    dtype = levels.a.dtype
+
+    def sent_by(own: Array) -> tuple[Array, Sent]:
         who = jnp.minimum(own, N - 1)
         here = Round(*(level[who] for level in levels))
         losses, updates = jax.vmap(lambda batch: client_update(slope, protocol, params, batch))(
             gather(who)
         )
-        sent, a, after, norms, misreport = _messages(updates, here, past[who], key, who, needs)
-        weights = jnp.where(own < N, shares[who] * aggregator.factor(norms) * a, 0.0)
-        total = jax.tree.map(lambda t, u: t + weighed(weights, u), total, sent)
-        past = past.at[own].set(after, mode="drop")
-        found = Record(norms[:, None], misreport, losses)
-        record = jax.tree.map(lambda all_, new: all_.at[own].set(new, mode="drop"), record, found)
-        return (total, past, record), None
+        return losses, _messages(updates, here, history[who], key, who, needs)
 
-    dtype = levels.a.dtype
+    def step(
+        carry: tuple[Any, Any, Array, Record], own: Array
+    ) -> tuple[tuple[Any, Any, Array, Record], None]:
+        total, mean, past, record = carry
+        losses, sent = sent_by(own)
+        there = jnp.where(own < N, sent.a, 0.0)
+        weights = shares[jnp.minimum(own, N - 1)] * aggregator.factor(sent.norms) * there
+        total = _added(total, weights, sent.vectors)
+        if distances:
+            mean = _added(mean, there / count, sent.vectors)
+        past = past.at[own].set(sent.history, mode="drop")
+        found = Record(sent.norms[:, None], sent.misreport, losses)
+        record = jax.tree.map(lambda all_, new: all_.at[own].set(new, mode="drop"), record, found)
+        return (total, mean, past, record), None
+
+    nothing = jax.tree.map(jnp.zeros_like, params)
     empty = Record(jnp.zeros((N, 1), dtype), jnp.zeros(N, dtype), jnp.zeros(N, dtype))
-    start = (jax.tree.map(jnp.zeros_like, params), history, empty)
-    (total, history, record), _ = jax.lax.scan(step, start, filled.reshape(-1, chunk))
+    start = (nothing, nothing if distances else None, history, empty)
+    (total, mean, past, record), _ = jax.lax.scan(step, start, chunks)
+    if distances:
+
+        def measure(far: Array, own: Array) -> tuple[Array, None]:
+            sent = sent_by(own)[1]
+            gone = jax.tree.map(
+                lambda m, mid: per_client(sent.a, m) * m - mid, dense(sent.vectors), mean
+            )
+            return far.at[own].set(client_norms(gone), mode="drop"), None
+
+        far, _ = jax.lax.scan(measure, jnp.zeros(N, dtype), chunks)
+        # m_i − mean of the others = (m_i − mean of all) · n/(n − 1)
+        far = far * (count / max(count - 1, 1)) ** 2
+        record = record._replace(gram=jnp.concatenate([record.gram, far[:, None]], axis=1))
     server_step = protocol.step if protocol.kind == "fedsgd" else 1.0
     params = jax.tree.map(lambda p, u: p - server_step * u, params, total)
-    return params, history, record
+    return params, past, record
+
+
+class Sent(NamedTuple):
+    """The messages of a chunk: a_i times vector i; and what is recorded of them."""
+
+    vectors: Any
+    a: Array
+    history: Array
+    norms: Array  # ‖m‖²
+    misreport: Array  # ‖m − g‖²
+
+
+def _added(total: Any, weights: Array, vectors: Any) -> Any:
+    return jax.tree.map(lambda t, u: t + weighed(weights, u), total, vectors)
 
 
 def _messages(
     updates: Any, levels: Round, history: Array, key: Array, who: Array, needs: Needs
-) -> tuple[Any, Array, Array, Array, Array]:
-    """Of a chunk: vectors and scales whose product is the messages, histories, ‖m‖², ‖m − g‖²."""
+) -> Sent:
     if not any(needs):
         norms = squared_norms(updates)
         a = levels.a
-        return updates, a, history, a**2 * norms, (a - 1) ** 2 * norms
+        return Sent(updates, a, history, a**2 * norms, (a - 1) ** 2 * norms)
     updates = dense(updates)
     norms = client_norms(updates)
     a, history = scales(levels, norms, history)
@@ -127,4 +166,4 @@ def _messages(
 
     sent = messages(updates, norms, a, levels, jax.vmap(own)(who))
     gone = client_norms(jax.tree.map(jnp.subtract, sent, updates))
-    return sent, jnp.ones_like(a), history, client_norms(sent), gone
+    return Sent(sent, jnp.ones_like(a), history, client_norms(sent), gone)

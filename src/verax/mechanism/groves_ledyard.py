@@ -32,5 +32,9 @@ class GrovesLedyard:
 
     def measure(self, statistics: Array, present: Mask) -> Array:
         """From the Gram matrix, for those present."""
+        return self.of_distances(distance_to_mean(statistics, present), present)
+
+    def of_distances(self, to_mean: Array, present: Mask) -> Array:
+        """From ‖m_i − m̄‖², which is all that it takes."""
         n = np.maximum(np.count_nonzero(present, axis=-1), 3)[..., None]
-        return (n - 1) / (n - 2) * distance_to_mean(statistics, present)
+        return (n - 1) / (n - 2) * to_mean

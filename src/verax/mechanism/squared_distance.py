@@ -29,8 +29,12 @@ class SquaredDistance:
 
     def measure(self, statistics: Array, present: Mask) -> Array:
         """From the Gram matrix, for those present."""
+        return self.of_distances(distance_to_mean(statistics, present), present)
+
+    def of_distances(self, to_mean: Array, present: Mask) -> Array:
+        """From ‖m_i − m̄‖², which is all that it takes."""
         n = np.maximum(np.count_nonzero(present, axis=-1), 2)[..., None]
-        return (n / (n - 1)) ** 2 * distance_to_mean(statistics, present)
+        return (n / (n - 1)) ** 2 * to_mean
 
 
 def distance_to_mean(gram: Array, present: Mask) -> Array:
