@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from verax.audit.plan import Plan
 from verax.audit.run import total_rounds
 from verax.audit.work import batch_width, run_bytes
-from verax.learning import Seeds, Simulator, Task, honest
+from verax.learning import Protocol, Seeds, Simulator, Task, honest
 
-__all__ = ["Estimate", "estimate"]
+__all__ = ["Estimate", "estimate", "rounds_per_second"]
 
 _MEASURED = 2  # rounds
 _PROCESS = 600 * 2**20  # what a worker holds besides: Python, JAX, compiled programs
@@ -41,23 +41,34 @@ class Estimate:
         )
 
 
-def estimate(plan: Plan, task: Task, workers: int, memory: int) -> Estimate:
-    """Measure a few honest rounds and reckon.
+def rounds_per_second(plan: Plan, task: Task) -> float:
+    """How many rounds with one gradient a client one process does, measured.
+
+    The protocol's own aggregator, steps and noise are left out, so that figures on one task need
+    only one measurement: gradients are what takes the time.
+    """
+    rounds = min(_MEASURED, plan.rounds)
+    protocol = Protocol(step=plan.step, batch=plan.batch, participation=plan.participation)
+    simulator = Simulator(task, protocol, rounds, distances=plan.distances)
+    runs = [[honest(rounds)] * task.clients]
+    simulator.run(Seeds.of(0), runs)  # compiles
+    clock = time.perf_counter()
+    simulator.run(Seeds.of(0), runs)
+    return rounds / (time.perf_counter() - clock)
+
+
+def estimate(plan: Plan, task: Task, workers: int, memory: int, pace: float) -> Estimate:
+    """Reckon from the measured pace.
 
     Args:
         plan: what to run.
         task: on what.
         workers: how many run at a time.
         memory: bytes that all may use together.
+        pace: of `rounds_per_second`; how much workers gain on each other is not known before.
     """
-    rounds = min(_MEASURED, plan.rounds)
-    simulator = Simulator(task, plan.make_protocol(), rounds)
-    runs = [[honest(rounds)] * task.clients]
-    simulator.run(Seeds.of(0), runs)  # compiles
-    clock = time.perf_counter()
-    simulator.run(Seeds.of(0), runs)
-    took = time.perf_counter() - clock
-    rate = rounds / took
+    simulator = Simulator(task, plan.make_protocol(), plan.rounds)
+    rate = pace / plan.local_steps
     width = batch_width(task.clients, simulator.parameters, memory // workers)
     data = 2 * sum(a.nbytes for part in (task.train, task.test) for b in part for a in b)
     batch = width * run_bytes(task.clients, simulator.parameters)

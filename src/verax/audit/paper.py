@@ -82,8 +82,8 @@ class Preset:
 
 PRESETS = {
     "smoke": Preset(
-        rounds={"femnist": 4, "shakespeare": 4, "sent140": 30},
-        fedavg=1 / 2,
+        rounds={"femnist": 2, "shakespeare": 2, "sent140": 20},
+        fedavg=1.0,
         scales=(0.5, 1.0, 3.0),
         noises=(1.0,),
         judging_seeds=2,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +57,11 @@ def reproduce(
 
         verax reproduce all --preset smoke --data leaf/data --encoder bert-base-uncased
     """
-    from verax.audit.paper import FIGURES, PRESETS
+    # Imported here: JAX takes a second to load, and `verax --help` should not wait for it.
+    from verax.audit.compiled import remember_compiled
+    from verax.audit.paper import FIGURES, PRESETS, plan_of
+    from verax.files import write_text
+    from verax.memory import free_memory, memory_of
 
     if not figure:
         _list()
@@ -69,40 +73,6 @@ def reproduce(
     if data is None:
         raise ValueError("the paper's tasks are read from LEAF's files; say where with --data")
     names = list(FIGURES) if figure == "all" else [figure]
-    _run(names, preset, data, encoder, split, rounds, seeds, out, memory, workers, as_json)
-
-
-def _list() -> None:
-    from verax.audit.paper import FIGURES
-
-    table = Table(box=None)
-    for column in ("figure", "panels", "what it shows"):
-        table.add_column(column)
-    for one in FIGURES.values():
-        table.add_row(one.name, str(one.panels), one.words)
-    Console().print(table)
-
-
-def _run(
-    names: list[str],
-    preset: str,
-    data: Path,
-    encoder: Path | None,
-    split: str,
-    rounds: int | None,
-    seeds: int | None,
-    out: Path,
-    memory: str | None,
-    workers: int | None,
-    as_json: bool,
-) -> None:
-    from dataclasses import replace
-
-    from verax.audit.compiled import remember_compiled
-    from verax.audit.paper import FIGURES, PRESETS, plan_of
-    from verax.audit.run import memory_of
-    from verax.files import free_memory, write_text
-
     remember_compiled()
     changes = {"rounds": rounds, "judging_seeds": seeds}
     given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
@@ -127,6 +97,17 @@ def _run(
         typer.echo(json.dumps(found, ensure_ascii=False))
 
 
+def _list() -> None:
+    from verax.audit.paper import FIGURES
+
+    table = Table(box=None)
+    for column in ("figure", "panels", "what it shows"):
+        table.add_column(column)
+    for one in FIGURES.values():
+        table.add_row(one.name, str(one.panels), one.words)
+    Console().print(table)
+
+
 def _tasks(plans: dict[str, Plan]) -> dict[str, Task]:
     """Every task once: figures share data, grouping and model."""
     from verax.audit.run import task_of
@@ -142,14 +123,18 @@ def _tasks(plans: dict[str, Plan]) -> dict[str, Task]:
 def _estimate(
     plans: dict[str, Plan], tasks: dict[str, Task], workers: int, memory: int, console: Console
 ) -> None:
-    from verax.audit.estimate import estimate
+    from verax.audit.estimate import estimate, rounds_per_second
 
     seconds, most = 0.0, 0
-    with progress_bar("measuring", "figures", len(plans)) as bar:
+    paces: dict[str, float] = {}
+    with progress_bar("measuring", "tasks", len(tasks)) as bar:
         for plan in plans.values():
-            one = estimate(plan, tasks[plan.task], workers, memory)
+            task = tasks[plan.task]
+            if plan.task not in paces:
+                paces[plan.task] = rounds_per_second(plan, task)
+                bar.advance(1)
+            one = estimate(plan, task, workers, memory, paces[plan.task])
             seconds, most = seconds + one.seconds, max(most, one.memory)
-            bar.advance(1, len(plans))
     console.print(
         f"{len(plans)} figure(s): about {max(seconds / 60, 0.1):.1f} min and "
         f"{most / 2**30:.1f} GB on this machine, compiling aside"
@@ -166,7 +151,6 @@ def _figure(
     from verax.audit.run import total_rounds
 
     with progress_bar(name, "rounds", total_rounds(plan)) as bar:
-        tick: Callable[[int], None] = bar.advance
         result = audit(
             task,
             plan,
@@ -174,7 +158,7 @@ def _figure(
             memory=memory,
             workers=workers,
             processes=True,
-            progress=tick,
+            progress=bar.advance,
         )
     facts = findings(result.judgement, folder)
     scales = NOISE_SCALES if FIGURES[name].protocol == "noise" else ()
