@@ -2,37 +2,31 @@
 
 Each peer runs in an environment of its own (`environments.py`), single-threaded, on the same work
 (`peers/work.py`). Turns alternate and the best of each is taken, so that a neighbour's noise hits
-all alike. What could not be run is said with its reason.
+all alike. What could not be run is said with its reason. `--write` puts the table into
+`docs/performance.md`.
 
-    python benchmarks/compare.py [--seconds 4] [--turns 2] [--rows softmax:fedsgd:3 mlp:fedsgd:3]
+    python benchmarks/compare.py [--seconds 4] [--turns 2] [--rows mlp:fedsgd:3 …] [--all] [--write]
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
-import os
-import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+from alone import line_of
 from environments import SCRIPTS, NotAvailable, environment
+from page import table, write_section
 
-HERE = Path(__file__).resolve().parent
-LIMIT = """
-import os, time
-os.environ.update({f"{p}_NUM_THREADS": "1" for p in ("OMP", "OPENBLAS", "MKL")})
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-import numpy as np
-a = np.random.default_rng(0).random((2048, 2048), dtype=np.float32)
-best = 0.0
-for _ in range(6):
-    begin = time.process_time(); a @ a; spent = time.process_time() - begin
-    best = max(best, 2 * 2048**3 / spent)
-print(best)
-"""
+PEERS = Path(__file__).resolve().parent / "peers"
+SHORT = ["softmax:fedsgd:3", "mlp:fedsgd:3", "mlp:fedavg:3"]
+ALL = [
+    "softmax:fedsgd:3",
+    *(f"{m}:{p}:{n}" for m in ("mlp", "cnn") for p in ("fedsgd", "fedavg") for n in (3, 100)),
+]
+HEADS = ["peer", "rounds per CPU-s", "Verax is", "rounds per s", "set-up s", "MB"]
 
 
 def flops(model: str, protocol: str, clients: int) -> float | None:
@@ -49,62 +43,74 @@ def flops(model: str, protocol: str, clients: int) -> float | None:
     return per_batch * clients * (19 if protocol == "fedavg" else 1)
 
 
-def measured(peer: str, row: tuple[str, str, str], seconds: float) -> dict[str, float] | str:
-    """One turn of a peer: its line, or why there is none."""
-    try:
-        python = sys.executable if peer == "verax" else str(environment(peer))
-    except NotAvailable as reason:
-        return str(reason)
-    script = HERE / "peers" / "verax_peer.py" if peer == "verax" else SCRIPTS[peer]
+def turn(peer: str, row: tuple[str, str, str], seconds: float) -> dict[str, Any]:
+    """One turn of a peer: its line."""
+    python = sys.executable if peer == "verax" else str(environment(peer))
+    script = PEERS / "verax_peer.py" if peer == "verax" else SCRIPTS[peer]
     model, protocol, clients = row
     command = [python, str(script), "--model", model, "--protocol", protocol]
-    command += ["--clients", clients, "--seconds", str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    if done.returncode or not lines:
-        return (done.stderr.strip().splitlines() or ["no message"])[-1]
-    return json.loads(lines[-1])
+    # Ray's daemons want a core of their own; their CPU time counts all the same.
+    return line_of(
+        [*command, "--clients", clients, "--seconds", str(seconds)], one_core=peer != "flower"
+    )
+
+
+def compared(text: str, peers: list[str], turns: int, seconds: float) -> str:
+    """A row of the comparison, in Markdown."""
+    model, protocol, clients = text.split(":")
+    best: dict[str, dict[str, Any]] = {}
+    why: dict[str, str] = {}
+    limit = 0.0
+    for _ in range(turns):
+        limit = max(limit, line_of([sys.executable, str(PEERS / "limit.py")]))
+        for peer in peers:
+            if peer in why:
+                continue
+            try:
+                found = turn(
+                    peer, (model, protocol, clients), seconds * (1 + 2 * (peer == "flower"))
+                )
+            except NotAvailable as reason:
+                why[peer] = str(reason)
+                continue
+            known = best.get(peer, found)
+            best[peer] = max(known, found, key=lambda line: line["rounds_per_cpu_second"])
+    ours = best["verax"]["rounds_per_cpu_second"] if "verax" in best else float("nan")
+    rows = [
+        [
+            f"{peer} {line['version']}",
+            f"{line['rounds_per_cpu_second']:.4g}",
+            "" if peer == "verax" else f"{ours / line['rounds_per_cpu_second']:.2f} ×",
+            f"{line['rounds_per_second']:.4g}",
+            f"{line['setup_seconds']:.0f}",
+            f"{line['peak_rss_mb']:.0f}",
+        ]
+        for peer, line in best.items()
+    ]
+    words = [f"**{model}, {protocol}, {clients} clients**", table(HEADS, rows)]
+    words += [f"{peer}: not measured, because {reason}" for peer, reason in why.items()]
+    work = flops(model, protocol, int(clients))
+    if work is not None and "verax" in best:
+        share = f"{ours * work / limit:.0%}"
+        words.append(f"Verax: {share} of a large matrix product ({limit / 1e9:.0f} GFLOP/s).")
+    return "\n\n".join(words)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--turns", type=int, default=2)
-    parser.add_argument(
-        "--rows", nargs="+", default=["softmax:fedsgd:3", "mlp:fedsgd:3", "mlp:fedavg:3"]
-    )
-    parser.add_argument("--peers", nargs="+", default=["plain_torch", "pfl", "flower", "fedjax"])
+    parser.add_argument("--rows", nargs="+", default=SHORT)
+    parser.add_argument("--all", action="store_true", help="every row; takes hours")
+    parser.add_argument("--peers", nargs="+", default=["verax", *SCRIPTS])
+    parser.add_argument("--write", action="store_true")
     options = parser.parse_args()
-    for text in options.rows:
-        model, protocol, clients = text.split(":")
-        row = (model, protocol, clients)
-        best: dict[str, float] = {}
-        why: dict[str, str] = {}
-        limit = 0.0
-        for _ in range(options.turns):
-            printed = subprocess.run([sys.executable, "-c", LIMIT], capture_output=True, text=True)
-            limit = max(limit, float(printed.stdout))
-            for peer in ("verax", *options.peers):
-                found = measured(peer, row, options.seconds * (3 if peer == "flower" else 1))
-                if isinstance(found, str):
-                    why[peer] = found
-                else:
-                    rate = found["rounds_per_cpu_second"]
-                    best[peer] = max(best.get(peer, 0.0), rate)
-        print(f"\n{model}, {protocol}, {clients} clients: rounds per CPU-second")
-        ours = best.get("verax")
-        for peer, rate in best.items():
-            ratio = "" if peer == "verax" or ours is None else f"   verax is {ours / rate:.1f} ×"
-            print(f"  {peer:12} {rate:12.1f}{ratio}")
-        for peer, reason in why.items():
-            if peer not in best:
-                print(f"  {peer:12} not measured, because {reason}")
-        work = flops(model, protocol, int(clients))
-        if ours is not None and work is not None:
-            share = ours * work / limit
-            print(
-                f"  of a large matrix product ({limit / 1e9:.0f} GFLOP/s): {share:.0%}", flush=True
-            )
+    found: list[str] = []
+    for text in ALL if options.all else options.rows:
+        found.append(compared(text, options.peers, options.turns, options.seconds))
+        print(found[-1], end="\n\n", flush=True)
+        if options.write:
+            write_section("peers", "\n\n".join(found))
 
 
 if __name__ == "__main__":

@@ -12,31 +12,23 @@ matrix product in the same turns, the arithmetic that of the models' own matrix 
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-from compare import LIMIT
+from alone import line_of
 from environments import NotAvailable, environment
+from peers.paper_work import EXPERIMENTS
 
 PEERS = Path(__file__).resolve().parent / "peers"
-sys.path.insert(0, str(PEERS))
-
-from paper_work import EXPERIMENTS  # noqa: E402
 
 #: Federations computed at once, where that was fastest.
 RUNS = {"cnn": 1, "lstm": 1, "head": 1}
 
 
-def line(command: list[str]) -> dict:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ)
-    lines = [text for text in done.stdout.splitlines() if text.startswith("{")]
-    if done.returncode or not lines:
-        raise NotAvailable((done.stderr.strip().splitlines() or ["no message"])[-1])
-    found = json.loads(lines[-1])
+def learned(command: list[str]) -> dict:
+    """A peer's line, if its model has learned."""
+    found = line_of(command)
     before, after = found["loss"]
     if not after < before:
         raise NotAvailable(f"its model did not learn: loss {before:.4f} before, {after:.4f} after")
@@ -50,8 +42,6 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(EXPERIMENTS), default=list(EXPERIMENTS))
     parser.add_argument("--runs", type=int, help="federations at once, for all models")
     options = parser.parse_args()
-    if hasattr(os, "sched_setaffinity"):  # inherited by all that is started here
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     print("FedSGD, 3 clients, one thread, rounds per CPU-second; share of a large matrix product")
     print(
         f"{'model':6}{'GFLOP':>8}{'limit':>8}{'runs':>6}{'Verax':>9}{'share':>7}{'MB':>7}"
@@ -65,12 +55,12 @@ def main() -> None:
         given = ["--model", name, "--seconds", str(options.seconds)]
         why = ""
         for _ in range(options.turns):
-            limits.append(float(line_of_limit()))
+            limits.append(line_of([sys.executable, str(PEERS / "limit.py")]))
             script = str(PEERS / "paper_verax.py")
-            ours.append(line([sys.executable, script, *given, "--runs", str(runs)]))
+            ours.append(learned([sys.executable, script, *given, "--runs", str(runs)]))
             try:
                 python = str(environment("plain_torch"))
-                theirs.append(line([python, str(PEERS / "paper_torch.py"), *given]))
+                theirs.append(learned([python, str(PEERS / "paper_torch.py"), *given]))
             except NotAvailable as reason:
                 why = f"  PyTorch not measured, because {reason}"
         limit = max(limits)
@@ -87,10 +77,6 @@ def main() -> None:
                 f"{max(turn['memory_mb'] for turn in theirs):7.0f}{rate / other:7.2f}"
             )
         print(text + why, flush=True)
-
-
-def line_of_limit() -> str:
-    return subprocess.run([sys.executable, "-c", LIMIT], capture_output=True, text=True).stdout
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ import argparse
 import itertools
 import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -21,8 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-PAGE = ROOT / "docs" / "performance.md"
+from page import table, write_section
 
 
 def measure(model: str, clients: int, width: int, hidden: int, rounds: int) -> dict[str, Any]:
@@ -162,13 +160,11 @@ def ray_rows(rounds: int) -> list[tuple[str, float]]:
 
 
 def tables(quick: bool) -> str:
-    lines: list[str] = []
+    found: list[str] = []
 
-    def table(title: str, heads: list[str], rows: list[list[str]]) -> None:
-        lines.extend(["", f"## {title}", "", "| " + " | ".join(heads) + " |"])
-        lines.append("|" + "---|" * len(heads))
-        lines.extend("| " + " | ".join(cells) + " |" for cells in rows)
-        print("\n".join(lines[-len(rows) - 3 :]), flush=True)
+    def add(title: str, heads: list[str], rows: list[list[str]]) -> None:
+        found.append(f"## {title}\n\n{table(heads, rows)}")
+        print(found[-1], end="\n\n", flush=True)
 
     def cells(found: dict[str, Any]) -> list[str]:
         return [
@@ -193,30 +189,26 @@ def tables(quick: bool) -> str:
         "streamed",
     ]
     many = (10, 100, 1000) if quick else (10, 100, 1000, 10_000)
-    table("With clients", heads, [cells(row("softmax", n)) for n in many])
+    add("With clients", heads, [cells(row("softmax", n)) for n in many])
     large = (10, 100) if quick else (10, 100, 1000)
-    table("With clients, CNN", heads, [cells(row("cnn", n, rounds=1)) for n in large])
+    add("With clients, CNN", heads, [cells(row("cnn", n, rounds=1)) for n in large])
     wide = (133, 1_330, 13_300, 133_000)
-    table(
-        "With parameters", heads, [cells(row("mlp", 3, hidden=h)) for h in wide[: 3 + (not quick)]]
-    )
-    table(
-        "With runs in a batch", heads, [cells(row("mlp", 3, w, 64, 50)) for w in (1, 2, 4, 8, 16)]
-    )
+    add("With parameters", heads, [cells(row("mlp", 3, hidden=h)) for h in wide[: 3 + (not quick)]])
+    add("With runs in a batch", heads, [cells(row("mlp", 3, w, 64, 50)) for w in (1, 2, 4, 8, 16)])
     spent: list[list[Any]] = in_process("--parts")["parts"]
     whole = sum(seconds for _, seconds in spent)
-    table(
+    add(
         "Where a round's time goes (digits, each part alone)",
         ["part", "µs", "share"],
         [[name, f"{s * 1e6:.3g}", f"{s / whole:.0%}"] for name, s in spent],
     )
     waits = ray_rows(100 if quick else 1000)
-    table(
+    add(
         "With workers",
         ["way", "s", "against one Ray worker"],
         [[name, f"{s:.0f}", f"{waits[1][1] / s:.2f} ×"] for name, s in waits],
     )
-    return "\n".join(lines)
+    return "\n\n".join(found)
 
 
 def main() -> None:
@@ -237,11 +229,7 @@ def main() -> None:
         return
     found = tables(options.quick)
     if options.write:
-        words = PAGE.read_text(encoding="utf-8").partition("<!-- measured -->")[0]
-        machine = (
-            f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-        )
-        PAGE.write_text(f"{words}<!-- measured -->\n\nMachine: {machine}.\n{found}\n", "utf-8")
+        write_section("growth", found)
 
 
 if __name__ == "__main__":

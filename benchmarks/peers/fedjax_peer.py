@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from harness import measure, one_thread, parse_task, peak_rss_mb, report
-
-one_thread()
-
-import fedjax  # noqa: E402
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-from fedjax.algorithms import fed_avg  # noqa: E402
-from work import (  # noqa: E402
+import fedjax
+import jax
+import jax.numpy as jnp
+import numpy as np
+from fedjax.algorithms import fed_avg
+from harness import measure, parse_task, peak_rss_mb, report
+from work import (
     BATCH,
     LEARNING_RATE,
     MODELS,

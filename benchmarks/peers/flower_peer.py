@@ -16,31 +16,17 @@ per second are therefore few even where its CPU is idle.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from harness import WARM_UP, Stopwatch, one_thread, parse_task, report
-
-one_thread()
-# Removed at exit; Ray may still be closing its files then.
-HOME = tempfile.TemporaryDirectory(prefix="flower-", ignore_cleanup_errors=True)
-os.environ.update(
-    FLWR_TELEMETRY_ENABLED="0",
-    FLWR_DISABLE_UPDATE_CHECK="1",
-    RAY_USAGE_STATS_ENABLED="0",
-    FLWR_HOME=HOME.name,
-    RAY_TMPDIR=HOME.name,
-)
-
-import flower_client  # noqa: E402
-import psutil  # noqa: E402
-import torch_model  # noqa: E402
-from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord  # noqa: E402
-from flwr.serverapp import Grid, ServerApp  # noqa: E402
-from flwr.serverapp.strategy import FedAvg  # noqa: E402
-from flwr.simulation import run_simulation  # noqa: E402
+import flower_client
+import psutil
+import torch_model
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+from harness import Stopwatch, parse_task, report
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -101,8 +87,8 @@ def main() -> None:
         rounds(1)  # starts the workers
         trial = Stopwatch()
         trial.start()
-        rounds(WARM_UP - 1)
-        pace = (WARM_UP - 1) / trial.seconds()
+        rounds(task.warm_up - 1)
+        pace = (task.warm_up - 1) / trial.seconds()
         number = task.rounds or max(1, round(task.seconds * pace))
         stopwatch = Stopwatch(cpu_seconds)
         stopwatch.start()

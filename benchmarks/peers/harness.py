@@ -1,18 +1,15 @@
-"""What every peer's script shares: one thread, the arguments, the clock and the line it prints.
+"""What every peer's script shares: the arguments, the clock and the line it prints.
 
 The measure is rounds per *CPU*-second: the CPU time of the whole process, all its threads
 included. So a library gains nothing by quietly using a second core, and a busy machine costs less.
-The clock starts after five rounds of warm-up, in which compilers, caches and workers get ready;
-everything before it is `setup_seconds`.
-
-`one_thread` must be called before NumPy is imported, so nothing here imports it at the top.
+The clock starts after a warm-up, in which compilers, caches and workers get ready; everything
+before it is `setup_seconds`. Five rounds of it, or two where a round takes seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import sys
 import time
@@ -24,15 +21,7 @@ if TYPE_CHECKING:
 
     from work import Array
 
-WARM_UP = 5
 _STARTED = time.perf_counter()
-_POOLS = ("OMP", "MKL", "OPENBLAS", "NUMEXPR", "VECLIB_MAXIMUM")
-
-
-def one_thread() -> None:
-    """Tell each thread pool, in this process and in its children, to be of size one."""
-    os.environ.update({f"{pool}_NUM_THREADS": "1" for pool in _POOLS})
-    os.environ["XLA_FLAGS"] = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 
 
 @dataclass(frozen=True)
@@ -45,6 +34,11 @@ class Task:
     seconds: float
     rounds: int | None
     seed: int
+
+    @property
+    def warm_up(self) -> int:
+        """Rounds before the clock starts."""
+        return 2 if self.model == "cnn" and (self.clients > 10 or self.protocol == "fedavg") else 5
 
     def enough(self, rounds: int, seconds: float) -> bool:
         """Whether the measurement may stop after so many rounds and seconds."""
@@ -96,7 +90,7 @@ def measure(
     task: Task, one_round: Callable[[], None], wait: Callable[[], object] = lambda: None
 ) -> Timing:
     """Run rounds until time is up; `wait` returns once all dispatched work is done."""
-    for _ in range(WARM_UP):
+    for _ in range(task.warm_up):
         one_round()
     wait()
     stopwatch = Stopwatch()

@@ -8,14 +8,11 @@ from __future__ import annotations
 import argparse
 import json
 
-from harness import Stopwatch, one_thread, peak_rss_mb
-
-one_thread()
-
-import torch  # noqa: E402
-from paper_work import CLIENTS, EXPERIMENTS, SAMPLES, client_data  # noqa: E402
-from torch import nn  # noqa: E402
-from torch.nn.functional import cross_entropy  # noqa: E402
+import torch
+from harness import Stopwatch, peak_rss_mb
+from paper_work import CLIENTS, EXPERIMENTS, SAMPLES, client_data
+from torch import nn
+from torch.nn.functional import cross_entropy
 
 
 class Text(nn.Module):

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 
-from harness import Stopwatch, one_thread, peak_rss_mb
+import jax
+import numpy as np
+from harness import Stopwatch, peak_rss_mb
+from paper_work import CLIENTS, EXPERIMENTS, client_data
 
-one_thread()
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})  # XLA makes one thread per core it sees
-
-import jax  # noqa: E402
-import numpy as np  # noqa: E402
-from paper_work import CLIENTS, EXPERIMENTS, client_data  # noqa: E402
-
-from verax.learning import Protocol, Seeds, Simulator, State, Task, honest  # noqa: E402
-from verax.tasks.models import cnn, lstm, perceptron  # noqa: E402
+from verax.learning import Protocol, Seeds, Simulator, State, Task, honest
+from verax.tasks.models import cnn, lstm, perceptron
 
 MODELS = {"cnn": cnn, "lstm": lstm, "head": lambda: perceptron((768, 384, 2), start="uniform")}
 SEGMENT = {"cnn": 4, "lstm": 4, "head": 50}

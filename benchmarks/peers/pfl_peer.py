@@ -14,25 +14,22 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from harness import WARM_UP, Stopwatch, one_thread, parse_task, peak_rss_mb, report
-
-one_thread()
-
-import torch  # noqa: E402
-import torch_model  # noqa: E402
-from pfl.aggregate.simulate import SimulatedBackend  # noqa: E402
-from pfl.aggregate.weighting import WeightByUser  # noqa: E402
-from pfl.algorithm.base import NNAlgorithmParams  # noqa: E402
-from pfl.algorithm.federated_averaging import FederatedAveraging  # noqa: E402
-from pfl.callback.base import TrainingProcessCallback  # noqa: E402
-from pfl.data.federated_dataset import FederatedDataset  # noqa: E402
-from pfl.data.pytorch import PyTorchTensorDataset  # noqa: E402
-from pfl.data.sampling import get_user_sampler  # noqa: E402
-from pfl.hyperparam import NNTrainHyperParams  # noqa: E402
-from pfl.metrics import Metrics, Weighted  # noqa: E402
-from pfl.model.pytorch import PyTorchModel  # noqa: E402
-from torch.nn.functional import cross_entropy  # noqa: E402
-from work import BATCH, LEARNING_RATE, MODELS  # noqa: E402
+import torch
+import torch_model
+from harness import Stopwatch, parse_task, peak_rss_mb, report
+from pfl.aggregate.simulate import SimulatedBackend
+from pfl.aggregate.weighting import WeightByUser
+from pfl.algorithm.base import NNAlgorithmParams
+from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.base import TrainingProcessCallback
+from pfl.data.federated_dataset import FederatedDataset
+from pfl.data.pytorch import PyTorchTensorDataset
+from pfl.data.sampling import get_user_sampler
+from pfl.hyperparam import NNTrainHyperParams
+from pfl.metrics import Metrics, Weighted
+from pfl.model.pytorch import PyTorchModel
+from torch.nn.functional import cross_entropy
+from work import BATCH, LEARNING_RATE, MODELS
 
 if TYPE_CHECKING:
     from harness import Task
@@ -63,7 +60,7 @@ class Timekeeper(TrainingProcessCallback):
     def after_central_iteration(
         self, _metrics: Metrics, _model: PyTorchModel, *, central_iteration: int
     ) -> tuple[bool, Metrics]:
-        rounds = central_iteration + 1 - WARM_UP
+        rounds = central_iteration + 1 - self._task.warm_up
         if rounds == 0:
             self._stopwatch.start()
         if rounds <= 0 or not self._task.enough(rounds, self._stopwatch.seconds()):

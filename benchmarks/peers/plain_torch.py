@@ -7,13 +7,10 @@ and steps once; it keeps no client's gradient apart.
 
 from __future__ import annotations
 
-from harness import measure, one_thread, parse_task, peak_rss_mb, report
-
-one_thread()
-
-import torch  # noqa: E402
-import torch_model  # noqa: E402
-from torch.nn.functional import cross_entropy  # noqa: E402
+import torch
+import torch_model
+from harness import measure, parse_task, peak_rss_mb, report
+from torch.nn.functional import cross_entropy
 
 
 def main() -> None:

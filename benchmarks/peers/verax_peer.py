@@ -7,24 +7,18 @@ wide as an audit would make it).
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from harness import Stopwatch, one_thread, parse_task, peak_rss_mb, report
+import jax
+import jax.numpy as jnp
+import numpy as np
+import work
+from harness import Stopwatch, parse_task, peak_rss_mb, report
 
-one_thread()
-if hasattr(os, "sched_setaffinity"):
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # XLA makes one thread per core it sees
-
-import jax  # noqa: E402
-import jax.numpy as jnp  # noqa: E402
-import numpy as np  # noqa: E402
-import work  # noqa: E402
-
-from verax import __version__  # noqa: E402
-from verax.audit.work import batch_width  # noqa: E402
-from verax.learning import Protocol, Seeds, Simulator, State, Task, honest  # noqa: E402
-from verax.tasks.models import cnn, perceptron  # noqa: E402
+from verax import __version__
+from verax.audit.work import batch_width
+from verax.learning import Protocol, Seeds, Simulator, State, Task, honest
+from verax.tasks.models import cnn, perceptron
 
 SEGMENT = 50
 
@@ -83,7 +77,7 @@ def main() -> None:
     fedavg = task.protocol == "fedavg"
     steps = -(-work.SAMPLES // work.BATCH) if fedavg else 1
     protocol = Protocol(task.protocol, work.LEARNING_RATE, work.BATCH, steps)
-    length = 4 if fedavg or task.clients > 10 else SEGMENT
+    length = task.warm_up - 1 if fedavg or task.clients > 10 else SEGMENT
     rounds = 1000 * length  # more than the seconds allow; levels are laid out over all of them
     simulator = Simulator(build(task.model, task.clients, task.seed), protocol, rounds, length)
     width = batch_width(task.clients, simulator.parameters, 2**31)
