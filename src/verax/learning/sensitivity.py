@@ -25,13 +25,17 @@ __all__ = ["Differentiator", "stages", "tangent_rounds"]
 
 Array = jax.Array
 
+_SHORT = 10  # rounds
+
 
 def stages(blocks: Blocks, most: int = 2) -> list[tuple[int, int, int]]:
     """(first round, end, blocks begun by then): the run cut where blocks begin, in few pieces.
 
     Every stage is compiled once, so there are at most `most`: the first blocks, being the longest,
-    each have one, and the last holds all the rest.
+    each have one, and the last holds all the rest. A short run is not worth compiling twice.
     """
+    if blocks.rounds < _SHORT:
+        return [(0, blocks.rounds, len(blocks))]
     cuts = [start - 1 for start in blocks.starts[:most]] + [blocks.rounds]
     begun = [*range(1, len(cuts) - 1), len(blocks)]
     return [
