@@ -32,59 +32,78 @@ def audit(
         Path | None, typer.Option(help="A plan.toml to start from; options below change it.")
     ] = None,
     task: Annotated[
-        str | None, typer.Option(help="digits, femnist, shakespeare or sent140 [digits].")
+        str | None, typer.Option(help="digits, femnist, shakespeare or sent140 (default: digits).")
     ] = None,
     data: Annotated[str | None, typer.Option(help="LEAF's folder with train/ and test/.")] = None,
     encoder: Annotated[
         str | None, typer.Option(help="A text encoder's folder, for sent140.")
     ] = None,
-    clients: Annotated[int | None, typer.Option(help="N, the number of clients [3].")] = None,
+    clients: Annotated[
+        int | None, typer.Option(help="N, the number of clients (default: 3).")
+    ] = None,
     model: Annotated[
-        str | None, typer.Option(help="mlp or softmax; cnn or cnn-grey; … [mlp].")
+        str | None, typer.Option(help="mlp or softmax; cnn or cnn-grey; … (default: mlp).")
     ] = None,
     split: Annotated[
         str | None,
         typer.Option(
             help="dirichlet, iid, by-size, by-label; of LEAF's users: shuffled, by-order, "
-            "by-similarity, users [dirichlet; shuffled]."
+            "by-similarity, users (default: dirichlet; shuffled)."
         ),
     ] = None,
-    alpha: Annotated[float | None, typer.Option(help="Of the Dirichlet split [1].")] = None,
-    protocol: Annotated[str | None, typer.Option(help="fedsgd or fedavg [fedsgd].")] = None,
-    step: Annotated[float | None, typer.Option(help="γ, the learning rate [0.06].")] = None,
-    batch: Annotated[int | None, typer.Option(help="Samples per gradient [32].")] = None,
-    local_steps: Annotated[int | None, typer.Option(help="L of FedAvg [1].")] = None,
+    alpha: Annotated[
+        float | None, typer.Option(help="Of the Dirichlet split (default: 1).")
+    ] = None,
+    protocol: Annotated[
+        str | None, typer.Option(help="fedsgd or fedavg (default: fedsgd).")
+    ] = None,
+    step: Annotated[
+        float | None, typer.Option(help="γ, the learning rate (default: 0.06).")
+    ] = None,
+    batch: Annotated[int | None, typer.Option(help="Samples per gradient (default: 32).")] = None,
+    local_steps: Annotated[int | None, typer.Option(help="L of FedAvg (default: 1).")] = None,
     aggregator: Annotated[
-        str | None, typer.Option(help="mean, median, krum:1, trimmed-mean:0.2, … [mean].")
+        str | None, typer.Option(help="mean, median, krum:1, trimmed-mean:0.2, … (default: mean).")
     ] = None,
     participation: Annotated[
-        float | None, typer.Option(help="Share of clients in a round [1].")
+        float | None, typer.Option(help="Share of clients in a round (default: 1).")
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="T [1000].")] = None,
+    rounds: Annotated[int | None, typer.Option(help="T (default: 1000).")] = None,
     deviating: Annotated[
-        str | None, typer.Option(help="Which clients deviate, as in 0,2 [each in turn].")
+        str | None, typer.Option(help="Which clients deviate, as in 0,2 (default: each in turn).")
     ] = None,
     scales: Annotated[
-        str | None, typer.Option(help="Constant scales a to try, with 1 [0, …, 5].")
+        str | None, typer.Option(help="Constant scales a to try, with 1 (default: 0, …, 5).")
     ] = None,
-    noises: Annotated[str | None, typer.Option(help="Noise sizes b to try [0.5,2].")] = None,
+    noises: Annotated[
+        str | None, typer.Option(help="Noise sizes b to try (default: 0.5,2).")
+    ] = None,
     robust: Annotated[
-        str | None, typer.Option(help="Aggregators to compare, as in median,krum:1 [none].")
+        str | None,
+        typer.Option(help="Aggregators to compare, as in median,krum:1 (default: none)."),
     ] = None,
-    reward: Annotated[str | None, typer.Option(help="own, logistic, rivalry [own].")] = None,
+    reward: Annotated[
+        str | None, typer.Option(help="own, logistic, rivalry (default: own).")
+    ] = None,
     tolerance: Annotated[
-        float | None, typer.Option(help="ε as a share of the honest loss [0.01].")
+        float | None, typer.Option(help="ε as a share of the honest loss (default: 0.01).")
     ] = None,
     setting_seeds: Annotated[
-        int | None, typer.Option(help="Replicas that set the price [6].")
+        int | None, typer.Option(help="Replicas that set the price (default: 6).")
     ] = None,
-    judging_seeds: Annotated[int | None, typer.Option(help="Replicas that judge [6].")] = None,
-    first_seed: Annotated[int | None, typer.Option(help="Number of the first one [0].")] = None,
+    judging_seeds: Annotated[
+        int | None, typer.Option(help="Replicas that judge (default: 6).")
+    ] = None,
+    first_seed: Annotated[
+        int | None, typer.Option(help="Number of the first one (default: 0).")
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path("verax-audit"),
     memory: Annotated[
-        str | None, typer.Option(help="What may be used, as in 2G [half of what is free].")
+        str | None, typer.Option(help="What may be used, as in 2G (default: half of what is free).")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Worker processes [one per core].")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Worker processes (default: one per core).")
+    ] = None,
     on: Annotated[
         str, typer.Option(help="ray, or ray://host:port: do the work on a Ray cluster.")
     ] = "",
@@ -103,7 +122,7 @@ def audit(
         str | None, typer.Option(help="With --from-ledger: which federation of the book.")
     ] = None,
     run: Annotated[
-        str | None, typer.Option(help="With --from-ledger: which run [the last one].")
+        str | None, typer.Option(help="With --from-ledger: which run (default: the last one).")
     ] = None,
     matching: Annotated[
         Path | None, typer.Option(help="With --from-ledger: an audit of a matching task.")
@@ -114,13 +133,11 @@ def audit(
     Simulates honest training and many misreports of each client, finds the prices at which none
     gains, and writes a report to open. Stopped or killed, the same command goes on where it was.
 
-    Examples:
+    For example:
+
         verax audit
-
         verax audit --clients 5 --split by-label --rounds 300 --out five
-
         verax audit --aggregator median --scales 0,0.5,1,2,5 --json
-
         verax audit --from-ledger book.db --matching verax-audit
     """
     if from_ledger is not None:

@@ -46,7 +46,8 @@ def bounds(
 ) -> None:
     r"""Prices and guarantees of Theorems 1 to 3, as printed and as they hold.
 
-    Example:
+    For example:
+
         verax bounds --clients 3 --rounds 100 --step 0.06 --strong-convexity 0.1 \
             --smoothness 1 --lipschitz 1 --epsilon 0.1 --payment-lipschitz 0.01
     """

@@ -30,10 +30,10 @@ def _group() -> None: ...
 def inspect(
     path: Annotated[Path, typer.Argument(help="LEAF's folder with train/ and test/.")],
     task: Annotated[
-        str, typer.Option(help="femnist, shakespeare or sent140 [by the folder's name].")
+        str, typer.Option(help="femnist, shakespeare or sent140 (default: by the folder's name).")
     ] = "",
     figure: Annotated[
-        Path | None, typer.Option(help="Where to draw the label skew [NAME-labels.png].")
+        Path | None, typer.Option(help="Where to draw the label skew (default: NAME-labels.png).")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -41,7 +41,8 @@ def inspect(
 
     The first time the files are read in a stream and kept compact in the cache ($VERAX_CACHE).
 
-    Example:
+    For example:
+
         verax data inspect leaf/data/femnist/data
     """
     from verax.tasks.leaf import load_leaf
@@ -109,8 +110,12 @@ def _draw(leaf: Leaf, path: Path) -> None:
         title=f"{leaf.kind.name}: share of each label",
     )
     figure.colorbar(image, ax=left)
-    right.hist(leaf.train.sizes, bins=min(40, int(leaf.train.sizes.max())), color="#0b6e99")
-    right.set(xlabel="training samples of a user", ylabel="users", yscale="log")
+    most = int(leaf.train.sizes.max())
+    # From zero, so that users who all have as many look alike and not spread over the axis.
+    counts, _, _ = right.hist(leaf.train.sizes, np.linspace(0, most + 1, 41), color="#0b6e99")
+    right.set(xlabel="training samples of a user", ylabel="users")
+    if np.max(counts) > 200:  # else single users with many samples would not be seen
+        right.set_yscale("log")
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=120, metadata={"Software": None})
     write_bytes(path, buffer.getvalue())

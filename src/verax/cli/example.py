@@ -30,7 +30,9 @@ def four(
 ) -> None:
     """Four quadratic losses: client 1 reports a times its own and pulls the optimum its way.
 
-    Example: verax example four-clients --scale 3
+    For example:
+
+        verax example four-clients --scale 3
     """
     if not np.isfinite(scale) or scale <= -5:
         raise ValueError(f"scale is {scale:g}, must be a finite number > -5: the run diverges")
@@ -89,7 +91,9 @@ def mean_estimation(
 ) -> None:
     """Estimating a mean together: how much to exaggerate, and what all lose when all do.
 
-    Example: verax example mean-estimation --clients 20
+    For example:
+
+        verax example mean-estimation --clients 20
     """
     if clients < 2:
         raise ValueError(f"clients is {clients}, must be ≥ 2")

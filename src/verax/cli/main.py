@@ -16,11 +16,11 @@ _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 _STOPPED = 130  # as shells say it for Ctrl-C
 
 app = typer.Typer(
+    rich_markup_mode="markdown",
     name="verax",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
     help="Find out whether members of a federation gain by misreporting, and what stops it.",
 )
 app.command("audit")(audit.audit)

@@ -42,7 +42,9 @@ def reproduce(
         "verax-paper"
     ),
     memory: Annotated[str | None, typer.Option(help="What may be used, as in 2G.")] = None,
-    workers: Annotated[int | None, typer.Option(help="Worker processes [one per core].")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="Worker processes (default: one per core).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what was found as JSON.")] = False,
 ) -> None:
     """Run and draw the paper's figures; each is an audit with its record and report.
@@ -50,11 +52,10 @@ def reproduce(
     Before it starts it measures a few rounds and says how long all will take. Stopped or killed,
     the same command goes on where it was.
 
-    Examples:
+    For example:
+
         verax reproduce
-
         verax reproduce fedsgd-femnist --preset laptop --data leaf/data
-
         verax reproduce all --preset smoke --data leaf/data --encoder bert-base-uncased
     """
     # Imported here: JAX takes a second to load, and `verax --help` should not wait for it.

@@ -30,7 +30,9 @@ def watch(
 
     A table in a terminal, a line a round elsewhere. Ctrl-C ends it; the federation goes on.
 
-    Example: verax watch book.db
+    For example:
+
+        verax watch book.db
     """
     if not every > 0:
         raise ValueError(f"--every is {every:g}, must be > 0 seconds")

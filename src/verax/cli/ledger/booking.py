@@ -46,7 +46,9 @@ def post(
     A line is a round: {"run": "a", "round": 1, "reports": [{"member": "north", "status": "ok",
     "statistic": 4.0, "weight": 1.0, "reason": ""}, …], "gram": [[…]] for the rules that read it}.
 
-    Example: verax ledger post book.db --file rounds.jsonl
+    For example:
+
+        verax ledger post book.db --file rounds.jsonl
     """
     ledger = ledger_package()
     new = known = 0
@@ -87,7 +89,9 @@ def deposit(
 ) -> None:
     """Book money that a member pays in ahead of its charges.
 
-    Example: verax ledger deposit book.db North 50
+    For example:
+
+        verax ledger deposit book.db North 50
     """
     with open_book(book, federation) as (opened, name):
         units = units_of(amount, opened.terms(name).scale)
@@ -106,7 +110,9 @@ def correct(
 ) -> None:
     """Book a counter-entry; what was wrong stays in the book.
 
-    Example: verax ledger correct book.db --reason "round 3 was a test" \
+    For example:
+
+        verax ledger correct book.db --reason "round 3 was a test" \
         --entry North=-1.50 --entry South=1.50
     """
     with open_book(book, federation) as (opened, name):
@@ -132,7 +138,9 @@ def settle(
 
     Nothing is booked without --commit. Exact for up to 12 members with a balance, else greedy.
 
-    Example: verax ledger settle book.db
+    For example:
+
+        verax ledger settle book.db
     """
     ledger_package()
     from verax.ledger.settlement import settle as compute

@@ -44,7 +44,9 @@ def verify(
 ) -> None:
     """Check a book or an export against everything that could be wrong; exit code 1 if anything is.
 
-    Example: verax ledger verify export.jsonl --checkpoint may.json
+    For example:
+
+        verax ledger verify export.jsonl --checkpoint may.json
     """
     ledger_package()
     from verax.ledger import verify as verifier
@@ -99,7 +101,9 @@ def export_(
 ) -> None:
     """Write a federation's book to one file that `verify` and `import` read.
 
-    Example: verax ledger export book.db --out clinics.jsonl
+    For example:
+
+        verax ledger export book.db --out clinics.jsonl
     """
     ledger_package()
     from verax.ledger.export import default_name, export_book
@@ -120,7 +124,9 @@ def import_(
 ) -> None:
     """Verify an export and take it into a book, or add what is new in it.
 
-    Example: verax ledger import copy.db clinics.jsonl
+    For example:
+
+        verax ledger import copy.db clinics.jsonl
     """
     ledger = ledger_package()
     from verax.ledger.export import import_book
@@ -146,7 +152,9 @@ def checkpoint(
 ) -> None:
     """Write down where the chain ends now, for members to keep; signed if there is a key.
 
-    Example: verax ledger checkpoint book.db --out may.json --key operator.pem
+    For example:
+
+        verax ledger checkpoint book.db --out may.json --key operator.pem
     """
     ledger_package()
     from verax.files import write_text

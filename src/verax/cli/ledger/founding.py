@@ -42,7 +42,9 @@ def init(
 ) -> None:
     """Make a book, or add a federation to one.
 
-    Example: verax ledger init book.db --federation clinics --terms terms.toml
+    For example:
+
+        verax ledger init book.db --federation clinics --terms terms.toml
     """
     ledger = ledger_package()
     if (terms is None) == (price is None):
@@ -65,7 +67,9 @@ def join(
 ) -> None:
     """Take in a member from a round on, or change its label.
 
-    Example: verax ledger join book.db 4f1c… --label "North clinic"
+    For example:
+
+        verax ledger join book.db 4f1c… --label "North clinic"
     """
     with open_book(book, federation) as (opened, name):
         receipt = opened.join(name, member, label, from_round=from_round, run=run)
@@ -82,7 +86,9 @@ def leave(
 ) -> None:
     """A member takes part in no round from this one on; its balance stays.
 
-    Example: verax ledger leave book.db North --from-round 120
+    For example:
+
+        verax ledger leave book.db North --from-round 120
     """
     with open_book(book, federation) as (opened, name):
         receipt = opened.leave(name, member, from_round=from_round, run=run)
@@ -100,7 +106,9 @@ def terms(
 ) -> None:
     """Change the terms from a round on, or print all versions.
 
-    Example: verax ledger terms book.db --terms new.toml --from-round 50
+    For example:
+
+        verax ledger terms book.db --terms new.toml --from-round 50
     """
     if terms is not None:
         agreed = load_terms(terms)
@@ -136,7 +144,9 @@ def limit(
 ) -> None:
     """Set how much a member, or everybody, may owe before `watch` reports it.
 
-    Example: verax ledger limit book.db 100 --member North
+    For example:
+
+        verax ledger limit book.db 100 --member North
     """
     with open_book(book, federation) as (opened, name):
         units = None if amount == "none" else units_of(amount, opened.terms(name).scale)

@@ -36,7 +36,9 @@ def rounds(
 ) -> None:
     """List the rounds in the book.
 
-    Example: verax ledger rounds book.db --run first
+    For example:
+
+        verax ledger rounds book.db --run first
     """
     with open_book(book, federation, read_only=True) as (opened, name):
         found = opened.rounds(name, run)
@@ -52,7 +54,9 @@ def rounds(
 def balances(book: BookOption, federation: Federation = None, as_json: AsJson = False) -> None:
     """What each member owes (negative: is owed).
 
-    Example: verax ledger balances book.db --json
+    For example:
+
+        verax ledger balances book.db --json
     """
     with open_book(book, federation, read_only=True) as (opened, name):
         sequence, hash_, found = opened.snapshot(name)
@@ -93,7 +97,9 @@ def statement(
 ) -> None:
     """One member's charges, round by round, beside what the norms and the terms say.
 
-    Example: verax ledger statement book.db North --format html --out north.html
+    For example:
+
+        verax ledger statement book.db North --format html --out north.html
     """
     ledger_package()
     from verax.files import write_text
@@ -130,7 +136,9 @@ def statement(
 def watch(book: BookOption, federation: Federation = None, as_json: AsJson = False) -> None:
     """Who owes more than the limit; exit code 1 if anybody does.
 
-    Example: verax ledger watch book.db
+    For example:
+
+        verax ledger watch book.db
     """
     with open_book(book, federation, read_only=True) as (opened, name):
         over = opened.watch(name)
