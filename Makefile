@@ -46,6 +46,7 @@ bench: $(VENV)/.dev  ## builds the peers' environments on first use (gigabytes, 
 	@$(BIN)/python benchmarks/norms.py
 	@$(BIN)/python benchmarks/compare.py
 	@$(BIN)/python benchmarks/models.py
+	@$(BIN)/python benchmarks/audit_cost.py
 	@$(BIN)/python benchmarks/ledger.py
 	@$(BIN)/python benchmarks/flower_layer.py
 
