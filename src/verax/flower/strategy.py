@@ -1,19 +1,16 @@
 """`PaidStrategy`: any Flower strategy, with every round measured, priced and booked.
 
-A round goes: the wrapped strategy says what is sent; replies are matched to requests, checked
-(`replies`), measured in one pass (`measure`) and weighed as the strategy will weigh them
-(`weighing`); the wrapped strategy aggregates those that count; the round is posted to the ledger,
-which computes the payments through `verax.mechanism`; only then is the aggregate handed on. If the
-post fails, the round ends in an error and the model stays.
+A round goes: the wrapped strategy says what is sent; replies are matched to requests, checked,
+measured and weighed (`round`); the wrapped strategy aggregates those that count; the round is
+posted to the ledger, which computes the payments through `verax.mechanism`; only then is the
+aggregate handed on. If the post fails, the round ends in an error and the model stays.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +23,9 @@ from numpy.typing import NDArray
 from verax.flower.alarm import Alarm, norms_of
 from verax.flower.checkpoints import Checkpoints
 from verax.flower.identity import Identity, Member, Node, Roster, node_of
-from verax.flower.measure import gram_of_updates, squared_norms
-from verax.flower.replies import Reply, Sent, check_metrics, check_reply, odd_layouts
-from verax.flower.weighing import Weighing, loss_weight, set_examples, shares, weighing
+from verax.flower.replies import Sent, check_metrics, odd_layouts
+from verax.flower.round import Asked, Collected, source_of
+from verax.flower.weighing import weighing
 from verax.ledger import Book, BookError, BookUnavailableError, Receipt, Report
 from verax.ledger.money import format_units
 from verax.mechanism import RULES, Terms
@@ -36,26 +33,6 @@ from verax.mechanism import RULES, Terms
 __all__ = ["PaidStrategy"]
 
 _log = logging.getLogger("flwr.verax")
-
-#: The most units that one update may cost in a round: what float64 counts exactly, and far from the
-#: limit of the books, so that no member can stop a round by sending a gigantic update.
-_MOST_UNITS = 2.0**53
-
-
-@dataclass(eq=False)
-class _Asked:
-    """A member that was sent the model in this round, and what came of it."""
-
-    member: Member
-    request: Any  # Flower's metadata object: its message id is filled in when it is pushed
-    sent: Sent
-    replies: list[Message] = field(default_factory=list[Message])
-    found: Reply = field(default_factory=lambda: Reply("missing", "no reply"))
-    norm: float = math.nan
-
-    @property
-    def message(self) -> Message:
-        return self.replies[0]
 
 
 class PaidStrategy(Strategy):
@@ -114,7 +91,7 @@ class PaidStrategy(Strategy):
         self._identity: Identity = identity
         self._patience, self._alarm = patience, alarm or Alarm()
         self._roster: Roster | None = None
-        self._asked: dict[int, list[_Asked]] = {}
+        self._asked: dict[int, list[Asked]] = {}
         self._arrays = ArrayRecord()
         self._done = 0  # rounds of the run that were done before this start
 
@@ -192,7 +169,7 @@ class PaidStrategy(Strategy):
         members = self._roster.members(nodes, terms, round_)
         self._arrays = arrays
         sent: dict[int, Sent] = {}
-        asked: list[_Asked] = []
+        asked: list[Asked] = []
         kept: list[Message] = []
         for message in messages:
             member = members.get(message.metadata.dst_node_id)
@@ -204,7 +181,7 @@ class PaidStrategy(Strategy):
             record = records[0] if len(records) == 1 else arrays
             if id(record) not in sent:
                 sent[id(record)] = Sent.of(record)
-            asked.append(_Asked(member, message.metadata, sent[id(record)]))
+            asked.append(Asked(member, message.metadata, sent[id(record)]))
             kept.append(message)
         if messages and not asked:
             raise ValueError(
@@ -227,22 +204,17 @@ class PaidStrategy(Strategy):
         if not asked:
             return self.strategy.aggregate_train(round_, list(replies))
         terms = self.book.terms(self.federation, round_)
-        how = weighing(self.strategy, terms)
-        self._sort(asked, replies, round_)
-        for one in asked:
-            self._check(one, how, terms)
-        self._refuse_odd(asked, how, terms)
-        gram = _measure(asked, RULES[terms.rule].statistic == "gram")
-        weights = self._weigh(asked, how, terms, round_)
-        reports, gram = _reports(asked, weights, gram)
-
+        collected = Collected(asked, weighing(self.strategy, terms), terms, round_)
+        collected.take(replies)
         arrays, metrics = None, None
-        ok = [one for one in asked if one.found.status == "ok"]
-        if ok:
-            self._fix_weights(ok, how, terms)
-            arrays, metrics = self.strategy.aggregate_train(round_, [one.message for one in ok])
-        if arrays is None:  # nobody moved the model, so nobody pays for it
-            reports, gram = _nobody(asked, reports)
+        if collected.ok:
+            collected.fix_weights()
+            arrays, metrics = self.strategy.aggregate_train(
+                round_, [one.message for one in collected.ok]
+            )
+        if arrays is None:
+            collected.nobody_counts()
+        reports, gram = collected.reports()
         if self._folder is not None:
             after = self._arrays if arrays is None else arrays
             Checkpoints(self._folder, self.run).save(round_, after)
@@ -277,11 +249,13 @@ class PaidStrategy(Strategy):
                 check_metrics(message.content, how.count_key)
                 kept.append(message)
             except ValueError as error:
-                _log.warning("Verax: evaluation by node %d left out: %s", _source(message), error)
+                _log.warning("Verax: evaluation by node %d left out: %s", source_of(message), error)
         odd = odd_layouts([message.content for message in kept])
         for message, reason in zip(kept, odd, strict=True):
             if reason:
-                _log.warning("Verax: evaluation by node %d left out: %s", _source(message), reason)
+                _log.warning(
+                    "Verax: evaluation by node %d left out: %s", source_of(message), reason
+                )
         fine = [message for message, reason in zip(kept, odd, strict=True) if not reason]
         return self.strategy.aggregate_evaluate(round_, [*fine, *errors])
 
@@ -346,7 +320,7 @@ class PaidStrategy(Strategy):
             time.sleep(min(0.2, self._patience))
 
     def _refuse_unasked(
-        self, terms: Terms, round_: int, members: dict[int, Member], asked: Sequence[_Asked]
+        self, terms: Terms, round_: int, members: dict[int, Member], asked: Sequence[Asked]
     ) -> None:
         """In a closed federation the book counts whoever was not asked as missing."""
         if terms.members and terms.policy.missing != "excuse" and len(asked) < len(members):
@@ -359,74 +333,6 @@ class PaidStrategy(Strategy):
             )
 
     # Inside: after a round
-
-    def _sort(self, asked: list[_Asked], replies: Iterable[Message], round_: int) -> None:
-        """Replies to their requests; what answers none of them is late, and left out."""
-        by_id = {one.request.message_id: one for one in asked}
-        for message in replies:
-            one = by_id.get(message.metadata.reply_to_message_id)
-            source = _source(message)
-            if one is None or (not message.has_error() and source != one.request.dst_node_id):
-                _log.warning(
-                    "Verax: a reply from node %d answers no request of round %d (late, or not "
-                    "asked for), and is left out",
-                    source,
-                    round_,
-                )
-                continue
-            one.replies.append(message)
-
-    def _check(self, one: _Asked, how: Weighing, terms: Terms) -> None:
-        if not one.replies:
-            return
-        if len(one.replies) > 1:
-            if len({_content_id(message) for message in one.replies}) > 1:
-                one.found = Reply("rejected", "several different replies to one request")
-                return
-            _log.warning("Verax: %s replied more than once, all the same", one.member.label)
-        fixed = terms.weights.kind != "reported"
-        one.found = check_reply(one.message, one.sent, None if fixed else how.count_key)
-        if one.message.has_error():
-            _log.warning("Verax: %s: %s", one.member.label, one.message.error.reason)
-        elif one.found.status == "ok" and how.loss_key is not None:
-            try:
-                loss_weight(how, one.message.content)
-            except ValueError as error:
-                one.found = Reply("rejected", str(error))
-
-    def _refuse_odd(self, asked: list[_Asked], how: Weighing, terms: Terms) -> None:
-        ok = [one for one in asked if one.found.status == "ok"]
-        ignored = how.count_key if terms.weights.kind != "reported" else None
-        odd = odd_layouts([one.message.content for one in ok], ignored)
-        for one, reason in zip(ok, odd, strict=True):
-            if reason:
-                one.found = Reply("rejected", reason)
-
-    def _weigh(
-        self, asked: list[_Asked], how: Weighing, terms: Terms, round_: int
-    ) -> dict[str, float]:
-        """N·w_i by member id; whoever would pass what the books hold is rejected."""
-        dearest = float(np.max(terms.price.at(round_), initial=0.0)) * 10.0**terms.scale
-        limit = min(_MOST_UNITS / dearest if dearest else math.inf, 1e300)
-        while True:
-            ok = [one for one in asked if one.found.status == "ok"]
-            names = [(one.member.id, one.member.label) for one in ok]
-            found = shares(how, terms, names, [(one.found, one.message.content) for one in ok])
-            sizes = [w * w * one.norm for w, one in zip(found, ok, strict=True)]
-            if not ok or max(sizes) <= limit:
-                return {one.member.id: w for one, w in zip(ok, found, strict=True)}
-            worst = ok[int(np.argmax(sizes))]
-            worst.found = Reply("rejected", f"its squared norm passes what is booked, {limit:.3g}")
-
-    def _fix_weights(self, ok: list[_Asked], how: Weighing, terms: Terms) -> None:
-        if terms.weights.kind == "reported" or how.count_key is None:
-            return
-        table = dict(zip(terms.members, terms.weights.values or [1.0], strict=False))
-        for one in ok:
-            own = 1.0
-            if terms.weights.kind == "fixed":
-                own = table.get(one.member.id) or table[one.member.label]
-            set_examples(one.message, how.count_key, own)
 
     def _post(
         self, round_: int, reports: Sequence[Report], gram: NDArray[np.float64] | None
@@ -445,7 +351,7 @@ class PaidStrategy(Strategy):
     def _tell(
         self,
         round_: int,
-        asked: Sequence[_Asked],
+        asked: Sequence[Asked],
         reports: Sequence[Report],
         receipt: Receipt,
         metrics: MetricRecord | None,
@@ -512,71 +418,3 @@ def _agree(book: Book, federation: str, terms: Terms | None) -> Terms:
             "from a round on, or give the federation another name"
         )
     return terms
-
-
-def _measure(asked: Sequence[_Asked], gram_read: bool) -> _Gram | None:
-    """Squared norms of all that are ok so far, in the sorted order of members, in one pass."""
-    models = {id(one.sent): one.sent for one in asked}
-    if gram_read and len(models) > 1:
-        raise ValueError("a rule on the Gram matrix needs the same model to be sent to all members")
-    found: _Gram | None = None
-    for sent in models.values():
-        ok = [one for one in asked if one.sent is sent and one.found.status == "ok"]
-        model, replies = list(sent.arrays.values()), [one.found.arrays for one in ok]
-        if gram_read:
-            matrix = gram_of_updates(model, replies)
-            norms = np.diagonal(matrix)
-            found = _Gram([one.member.id for one in ok], matrix)
-        else:
-            norms = squared_norms(model, replies)
-        for one, norm in zip(ok, norms.tolist(), strict=True):
-            one.norm = norm
-            if not math.isfinite(norm):
-                one.found = Reply("rejected", "holds NaN or infinity, or is too large to measure")
-    return found
-
-
-@dataclass(frozen=True, eq=False)
-class _Gram:
-    """Inner products of updates, and whose."""
-
-    members: list[str]
-    matrix: NDArray[np.float64]
-
-
-def _reports(
-    asked: Sequence[_Asked], weights: dict[str, float], gram: _Gram | None
-) -> tuple[list[Report], NDArray[np.float64] | None]:
-    reports: list[Report] = []
-    for one in asked:
-        if one.found.status == "ok":
-            weight = weights[one.member.id]
-            statistic = weight * weight * one.norm if gram is None else None
-            reports.append(Report(one.member.id, "ok", statistic, weight))
-        else:
-            reports.append(Report(one.member.id, one.found.status, reason=one.found.reason))
-    if gram is None:
-        return reports, None
-    ok = [gram.members.index(name) for name in weights]
-    w = np.array(list(weights.values()))
-    return reports, gram.matrix[np.ix_(ok, ok)] * w[:, None] * w
-
-
-def _nobody(
-    asked: Sequence[_Asked], reports: Sequence[Report]
-) -> tuple[list[Report], NDArray[np.float64] | None]:
-    """The round when no update was used: those that were ok count as excused by the operator."""
-    kept = [report for report in reports if report.status != "ok"]
-    for one in asked:
-        if one.found.status == "ok":
-            one.found = Reply("error", "not aggregated")
-            kept.append(Report(one.member.id, "error", reason="the strategy used no update"))
-    return kept, None
-
-
-def _content_id(message: Message) -> str:
-    return message.content.object_id if message.has_content() else str(message.error)
-
-
-def _source(message: Message) -> int:
-    return message.metadata.src_node_id
