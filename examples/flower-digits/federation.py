@@ -55,7 +55,7 @@ def main() -> None:
             stop(folder, given.rest, hard=given.hard)
         case "start":
             for name in given.rest:
-                start(folder, name)
+                start_again(folder, name)
         case "down":
             down(folder)
 
@@ -104,7 +104,27 @@ def run(folder: Path, config: list[str]) -> int:
     return subprocess.run(command, env=environment(folder), cwd=folder, check=False).returncode
 
 
-def start(folder: Path, name: str) -> None:
+def start_again(folder: Path, name: str) -> None:
+    """Start one process; a SuperNode until it is let in.
+
+    After a crash the SuperLink holds its key for connected until the last heartbeat has lapsed.
+    """
+    log, until = folder / f"{name}.log", time.monotonic() + 180
+    while True:
+        before = log.stat().st_size if log.exists() else 0
+        process = start(folder, name)
+        while name != "superlink" and process.poll() is None:
+            if b"SuperNode ID" in log.read_bytes()[before:]:
+                return
+            time.sleep(0.2)
+        if process.poll() is None:
+            return
+        if time.monotonic() > until:
+            raise SystemExit(f"{name} ends by itself; see {log}")
+        time.sleep(5)
+
+
+def start(folder: Path, name: str) -> subprocess.Popen:
     """Start one process and keep its id."""
     settings = read(folder)
     if name == "superlink":
@@ -125,6 +145,7 @@ def start(folder: Path, name: str) -> None:
     print(f"{name}: process {process.pid}")
     if name == "superlink":
         wait_for(settings["superlink"], process, folder / "superlink.log")
+    return process
 
 
 def superlink(folder: Path, settings: dict) -> list[str]:
