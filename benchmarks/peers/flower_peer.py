@@ -84,11 +84,13 @@ def main() -> None:
                 grid, arrays, num_rounds=number, train_config=ConfigRecord(config)
             ).arrays
 
-        rounds(1)  # starts the workers
         trial = Stopwatch()
         trial.start()
-        rounds(task.warm_up - 1)
-        pace = (task.warm_up - 1) / trial.seconds()
+        rounds(1)  # starts the workers
+        if task.warm_up > 1:
+            trial.start()
+            rounds(task.warm_up - 1)
+        pace = max(task.warm_up - 1, 1) / trial.seconds()
         number = task.rounds or max(1, round(task.seconds * pace))
         stopwatch = Stopwatch(cpu_seconds)
         stopwatch.start()

@@ -3,7 +3,7 @@
 The measure is rounds per *CPU*-second: the CPU time of the whole process, all its threads
 included. So a library gains nothing by quietly using a second core, and a busy machine costs less.
 The clock starts after a warm-up, in which compilers, caches and workers get ready; everything
-before it is `setup_seconds`. Five rounds of it, or two where a round takes seconds.
+before it is `setup_seconds`. Five rounds of it, or fewer where a round takes seconds.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ class Task:
 
     @property
     def warm_up(self) -> int:
-        """Rounds before the clock starts."""
-        return 2 if self.model == "cnn" and (self.clients > 10 or self.protocol == "fedavg") else 5
+        """Rounds before the clock starts: fewer where a round takes seconds, or minutes."""
+        heavy = (self.model == "cnn") * ((self.clients > 10) + (self.protocol == "fedavg"))
+        return (5, 2, 1)[heavy]
 
     def enough(self, rounds: int, seconds: float) -> bool:
         """Whether the measurement may stop after so many rounds and seconds."""

@@ -77,7 +77,7 @@ def main() -> None:
     fedavg = task.protocol == "fedavg"
     steps = -(-work.SAMPLES // work.BATCH) if fedavg else 1
     protocol = Protocol(task.protocol, work.LEARNING_RATE, work.BATCH, steps)
-    length = task.warm_up - 1 if fedavg or task.clients > 10 else SEGMENT
+    length = max(1, task.warm_up - 1) if fedavg or task.clients > 10 else SEGMENT
     rounds = 1000 * length  # more than the seconds allow; levels are laid out over all of them
     simulator = Simulator(build(task.model, task.clients, task.seed), protocol, rounds, length)
     width = batch_width(task.clients, simulator.parameters, 2**31)
