@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 
@@ -15,12 +16,15 @@ from verax.learning import (
     Protocol,
     Seeds,
     Simulator,
+    Task,
     WeightedMean,
     simulator,
     streaming,
 )
+from verax.learning.outer import Outer
 from verax.learning.streaming import chunk_size
 from verax.tasks import digits
+from verax.tasks.models import perceptron
 
 N, T = 70, 3
 
@@ -82,6 +86,42 @@ def test_distances_from_a_second_pass(task, monkeypatch, aggregator, share):
     there = held.present[:, 0]
     assert np.all(far[there] > 2.0)  # E‖2ξ‖² = 4
     assert not np.any(far[~there])
+
+
+@pytest.mark.parametrize("aggregator", [Mean(), WeightedMean(tuple(range(1, 71)))], ids=str)
+def test_many_clients_against_plain_gradients(aggregator):
+    """Norms, distances and the step from factors of a large layer, beside jax.grad one by one."""
+    rng = np.random.default_rng(0)
+    model = perceptron((40, 30, 5))
+    assert Outer(np.zeros((N, 4, 40)), np.zeros((N, 4, 30))).pays_for_norms
+    data = [
+        (rng.normal(size=(4, 40)).astype(np.float32), rng.integers(0, 5, 4).astype(np.int32))
+        for _ in range(N)
+    ]
+    task = Task("many", data, data, model.init, model.loss, slope=model.slope)
+    protocol = Protocol(step=0.3, batch=4, aggregator=aggregator)
+    run = Simulator(task, protocol, 1)
+    everybody = [Scale(float(a)).levels(1, rng) for a in rng.uniform(0, 3, N)]
+    found = run.run(Seeds.of(0), [everybody])
+    start = jax.tree.map(lambda leaf: leaf[0], run.start(Seeds.of(0)).params)
+    index, _, _ = run.inputs(Seeds.of(0), 0, 1)
+    sent = []
+    for (x, y), rows, levels_ in zip(data, index[0, :, 0], everybody, strict=True):
+        gradient = jax.grad(model.loss)(start, (x[rows], y[rows]))
+        flat = np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(gradient)])
+        sent.append(levels_.a[0] * flat.astype(np.float64))
+    sent = np.array(sent)
+    others = (sent.sum(axis=0) - sent) / (N - 1)
+    np.testing.assert_allclose(found.gram[0, 0, :, 0], np.sum(sent**2, axis=1), rtol=1e-4)
+    far = np.sum((sent - others) ** 2, axis=1)
+    np.testing.assert_allclose(found.gram[0, 0, :, 1], far, rtol=1e-4, atol=1e-5)
+    weights = np.asarray(getattr(aggregator, "table", np.ones(N)))
+    step = 0.3 * weights @ sent / weights.sum()
+    before, after = (
+        np.concatenate([np.ravel(leaf) for leaf in jax.tree.leaves(params)])
+        for params in (start, found.state.params)
+    )
+    np.testing.assert_allclose(before - after, step, rtol=1e-3, atol=1e-6)
 
 
 def test_fedavg_and_noise_do_not_depend_on_the_chunk(task, monkeypatch):

@@ -9,7 +9,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from verax.learning import Protocol, Seeds, Simulator, Task, honest
-from verax.learning.outer import Outer, dense
+from verax.learning.outer import Outer, dense, inner_products
 from verax.learning.protocol import gram_matrix
 from verax.tasks.models import cnn, lstm, perceptron
 from verax.tasks.models.cnn import _convolved, _features, _images
@@ -439,7 +439,7 @@ def test_factors_give_what_their_products_give():
     large = Outer(rng.standard_normal((3, 2, 200)), rng.standard_normal((3, 2, 150)))
     small = Outer(rng.standard_normal((3, 2, 4)), rng.standard_normal((3, 2, 5)))
     tree = {"large": large, "small": small, "bias": rng.standard_normal((3, 7))}
-    kept = dense(tree, unless_it_pays=True)
+    kept = dense(tree, keep=lambda part: part.pays_for_gram)
     assert kept["large"] is large
     assert kept["small"].shape == (3, 4, 5)
     truth = np.einsum("nbo,nbi->noi", *large)
@@ -447,3 +447,9 @@ def test_factors_give_what_their_products_give():
     assert_allclose(gram_matrix(kept), gram_matrix(dense(tree)), rtol=1e-4, atol=1e-3)
     weights = jnp.asarray([0.5, -1.0, 2.0])
     assert_allclose(large.weighed(weights), np.tensordot(weights, truth, 1), rtol=1e-4, atol=1e-5)
+    common = rng.standard_normal((200, 150)).astype(np.float32)
+    along = np.einsum("noi,oi->n", truth, common)
+    assert_allclose(large.along(common), along, rtol=1e-4, atol=1e-2)
+    other = {"large": common, "small": np.ones((4, 5)), "bias": np.ones(7)}
+    whole = along + dense(tree)["small"].sum(axis=(1, 2)) + tree["bias"].sum(axis=1)
+    assert_allclose(inner_products(kept, other), whole, rtol=1e-4, atol=1e-2)

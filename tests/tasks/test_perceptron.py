@@ -42,6 +42,6 @@ def test_derivatives_through_factors_are_those_through_matrices():
         simulator = Simulator(task, Protocol(step=0.2, batch=2), 2)
         found.append(Differentiator(simulator, Blocks((1, 2), 2), OwnLoss())(Seeds.of(0)))
     kept = Outer(np.zeros((3, 2, 60)), np.zeros((3, 2, 50)))
-    assert kept.pays
+    assert kept.pays_for_gram
     np.testing.assert_allclose(found[0].reward, found[1].reward, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(found[0].norms, found[1].norms, rtol=1e-3, atol=1e-5)

@@ -10,12 +10,13 @@ and the weighed sum Σ_i w_i D_i is one matrix product over all clients' samples
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-__all__ = ["Outer", "dense", "is_outer", "squared_norms"]
+__all__ = ["Outer", "dense", "inner_products", "is_outer", "squared_norms"]
 
 Array = jax.Array
 
@@ -47,12 +48,23 @@ class Outer(NamedTuple):
         """D itself."""
         return jnp.einsum("...bo,...bi->...oi", *self)
 
+    def along(self, matrix: Array) -> Array:
+        """⟨D_i, M⟩, (N,), of one matrix for all."""
+        return jnp.einsum("nbi,nbi->n", self.left @ matrix, self.right)
+
     @property
-    def pays(self) -> bool:
-        """Whether working with the factors of all clients is less than reading the matrices."""
+    def pays_for_gram(self) -> bool:
+        """Whether all inner products take less from the factors than from the matrices."""
         n, samples, rows = self.left.shape
         columns = self.right.shape[-1]
         return 2 * n * samples * (rows + columns) < rows * columns
+
+    @property
+    def pays_for_norms(self) -> bool:
+        """Whether each client's norm takes less from its factors than from its matrix."""
+        samples, rows = self.left.shape[1:]
+        columns = self.right.shape[-1]
+        return samples * (rows + columns) < rows * columns
 
 
 def is_outer(part: Any) -> bool:
@@ -72,12 +84,22 @@ def squared_norms(tree: Any) -> Array:
     return sum(map(norms, parts), start=jnp.zeros(()))
 
 
-def dense(tree: Any, *, unless_it_pays: bool = False) -> Any:
-    """A gradient with arrays in place of factors, or only of those that are better off so."""
+def dense(tree: Any, keep: Callable[[Outer], bool] = lambda _: False) -> Any:
+    """A gradient with arrays in place of factors, but for those to keep."""
 
     def one(part: Any) -> Any:
-        if not isinstance(part, Outer) or (unless_it_pays and part.pays):
-            return part
-        return part.whole()
+        return part if not isinstance(part, Outer) or keep(part) else part.whole()
 
     return jax.tree.map(one, tree, is_leaf=is_outer)
+
+
+def inner_products(tree: Any, other: Any) -> Array:
+    """⟨g_i, h⟩, (N,), of each client's part of a gradient and one vector for all."""
+
+    def own(part: Any, common: Array) -> Array:
+        if isinstance(part, Outer):
+            return part.along(common)
+        return part.reshape(part.shape[0], -1) @ common.reshape(-1)
+
+    products = jax.tree.map(own, tree, other, is_leaf=is_outer)
+    return sum(jax.tree.leaves(products), start=jnp.zeros(()))

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from verax.learning.aggregators import Aggregator, Mean, Separate, Weighing
-from verax.learning.outer import Outer, dense, is_outer
+from verax.learning.outer import Outer, dense, inner_products, is_outer, squared_norms
 from verax.learning.reporting import Draws, Round, client_norms, messages, per_client, scales
 from verax.learning.task import Batch
 
@@ -129,13 +129,24 @@ def federated_round(
     aggregator = protocol.aggregator
     if drawn is None and isinstance(aggregator, Weighing) and clients <= GRAM_LIMIT:
         # Messages are multiples of the updates: nothing of their size needs to be written again.
-        updates = dense(updates, unless_it_pays=True)
+        updates = dense(updates, keep=lambda part: part.pays_for_gram)
         true = gram_matrix(updates)
         a = levels.a
         sent = a[:, None] * true * a[None]
         misreport = (a - 1) ** 2 * jnp.diagonal(true)
         weights = aggregator.weights(sent, present) * a * server_step
         params = jax.tree.map(lambda p, u: p - weighed(weights, u), params, updates)
+    elif drawn is None and isinstance(aggregator, Separate):
+        # The same of many clients, whose inner products would be more than the updates themselves.
+        updates = dense(updates, keep=lambda part: part.pays_for_norms)
+        true = squared_norms(updates)
+        a = levels.a
+        misreport = (a - 1) ** 2 * true
+        sent, mean = _norms_and_distances(updates, a, true, present)
+        if not isinstance(aggregator, Mean):
+            weights = aggregator.shares(present) * aggregator.factor(a**2 * true) * a
+            mean = jax.tree.map(lambda p, u: weighed(weights, u), params, updates)
+        params = jax.tree.map(lambda p, u: p - server_step * u, params, mean)
     else:
         updates = dense(updates)
         norms = client_norms(updates)
@@ -147,7 +158,10 @@ def federated_round(
         misreport = client_norms(jax.tree.map(jnp.subtract, m, updates))
         aggregate = _aggregated(aggregator, m, present)
         params = jax.tree.map(lambda p, u: p - server_step * u, params, aggregate)
-        sent = gram_matrix(m) if clients <= GRAM_LIMIT else _norms_and_distances(m, present)
+        if clients <= GRAM_LIMIT:
+            sent = gram_matrix(m)
+        else:
+            sent, _ = _norms_and_distances(m, jnp.ones_like(norms), client_norms(m), present)
     if clients <= GRAM_LIMIT:
         sent = jnp.where(present[:, None] & present[None], sent, 0.0)
     return params, history, Record(sent, jnp.where(present, misreport, 0.0), losses)
@@ -206,12 +220,16 @@ def weighed(weights: Array, updates: Any) -> Array:
     return sum((weights[i] * updates[i] for i in range(n)), start=jnp.zeros((), updates.dtype))
 
 
-def _norms_and_distances(messages: Any, present: Array) -> Array:
-    """‖m_i‖² and ‖m_i − mean of the others‖² of those present, (N, 2), by one pass and a half."""
-    n = jnp.maximum(jnp.sum(present), 2)
-    mean = jax.tree.map(lambda m: weighed(present / n, m), messages)
-    gone = jax.tree.map(lambda m, mid: m - mid, messages, mean)
-    # m_i − mean of the others = (m_i − mean of all) · n/(n − 1)
-    far = client_norms(gone) * (n / (n - 1)) ** 2
-    both = jnp.stack([client_norms(messages), far], axis=1)
-    return jnp.where(present[:, None], both, 0.0)
+def _norms_and_distances(updates: Any, a: Array, norms: Array, present: Array) -> tuple[Array, Any]:
+    """‖m_i‖² and ‖m_i − mean of the others‖² of those present, (N, 2), with m_i = a_i g_i; and m̄.
+
+    ‖m_i − m̄‖² = ‖m_i‖² − 2⟨m_i, m̄⟩ + ‖m̄‖², and m_i − mean of the others = (m_i − m̄) · n/(n − 1).
+    """
+    n = jnp.sum(present)
+    weights = Mean().shares(present) * a
+    mean = jax.tree.map(lambda u: weighed(weights, u), updates, is_leaf=is_outer)
+    whole = sum((jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(mean)), start=jnp.zeros(()))
+    sent = a**2 * norms
+    far = sent - 2 * a * inner_products(updates, mean) + whole
+    both = jnp.stack([sent, jnp.maximum(far, 0.0) * (n / jnp.maximum(n - 1, 1)) ** 2], axis=1)
+    return jnp.where(present[:, None], both, 0.0), mean

@@ -152,6 +152,7 @@ def _messages(
     updates: Any, levels: Round, history: Array, key: Array, who: Array, needs: Needs
 ) -> Sent:
     if not any(needs):
+        updates = dense(updates, keep=lambda part: part.pays_for_norms)
         norms = squared_norms(updates)
         a = levels.a
         return Sent(updates, a, history, a**2 * norms, (a - 1) ** 2 * norms)
