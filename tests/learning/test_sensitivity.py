@@ -64,6 +64,16 @@ def test_robust_aggregators_can_be_differentiated():
     assert np.all(np.diagonal(found.norms[:, :, 1, 1]) > 0)
 
 
+@pytest.mark.parametrize("together", [1, 4, 100])
+def test_tangents_in_groups_are_those_at_once(together):
+    simulator = Simulator(digits(model="softmax"), Protocol(step=0.2), 12)
+    blocks = refined_blocks(12)
+    whole = Differentiator(simulator, blocks, OwnLoss())(Seeds.of(0))
+    found = Differentiator(simulator, blocks, OwnLoss(), together=together)(Seeds.of(0))
+    assert_allclose(found.reward, whole.reward, rtol=1e-4, atol=1e-6)
+    assert_allclose(found.norms, whole.norms, rtol=1e-3, atol=1e-4)
+
+
 def test_stages_cover_all_rounds_with_the_blocks_begun():
     blocks = refined_blocks(100)
     assert stages(blocks) == [(0, 50, 1), (50, 100, len(blocks))]

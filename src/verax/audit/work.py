@@ -121,11 +121,15 @@ def batches(runs: list[Run], clients: int, parameters: int, memory: int) -> list
     return result
 
 
-def layout(plan: Plan, simulator: Simulator, folder: Path) -> list[Batch]:
-    """The batches of an audit, cut by the memory that was written down when it began."""
+def layout(plan: Plan, simulator: Simulator, folder: Path) -> tuple[list[Batch], int]:
+    """The batches of an audit, and how many tangents go together.
+
+    Both are cut by the memory that was written down when it began.
+    """
     memory = json.loads((folder / "work" / "settings.json").read_text())["memory"]
-    runs = all_runs(plan, simulator.segment)
-    return batches(runs, simulator.task.clients, simulator.parameters, memory)
+    clients, parameters = simulator.task.clients, simulator.parameters
+    found = batches(all_runs(plan, simulator.segment), clients, parameters, memory)
+    return found, max(1, memory // run_bytes(clients, parameters))
 
 
 def batch_width(clients: int, parameters: int, memory: int) -> int:

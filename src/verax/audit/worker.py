@@ -69,9 +69,11 @@ class Worker:
         for name in plan.robust:
             protocol = replace(plan.make_protocol(), aggregator=aggregator_of(name))
             self.simulators[name] = Simulator(task, protocol, plan.rounds, distances=plan.distances)
-        self.batches = layout(plan, audited, folder)
+        self.batches, together = layout(plan, audited, folder)
         blocks = refined_blocks(plan.rounds, plan.per_halving)
-        self.differentiate = Differentiator(audited, blocks, plan.make_reward(), plan.deviators)
+        self.differentiate = Differentiator(
+            audited, blocks, plan.make_reward(), plan.deviators, together
+        )
 
     def work(self, k: int) -> None:
         """Do what is unclaimed: honest runs first, for others begin where they stand.

@@ -58,6 +58,8 @@ class Differentiator:
         blocks: over which a is constant.
         reward: what the final losses are worth.
         clients: whose derivatives are taken (default: everybody's).
+        together: how many tangents are pushed through a round at once (default: all); fewer take
+            less memory and more time.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Differentiator:
         blocks: Blocks,
         reward: Reward,
         clients: Sequence[int] | None = None,
+        together: int | None = None,
     ) -> None:
         if blocks.rounds != simulator.rounds:
             raise ValueError(f"blocks cover {blocks.rounds} rounds, the run has {simulator.rounds}")
@@ -73,11 +76,11 @@ class Differentiator:
         everybody = range(simulator.task.clients)
         self.clients = np.asarray(everybody if clients is None else clients)
         self._advance = jax.jit(
-            lambda *args: _advance(simulator, self.clients, *args),
+            lambda *args: _advance(simulator, self.clients, together, *args),
             compiler_options=simulator.compiler,
         )
         self._slopes = jax.jit(
-            lambda p, d: _reward_slopes(simulator, reward, p, d),
+            lambda p, d: _reward_slopes(simulator, reward, together, p, d),
             compiler_options=simulator.compiler,
         )
 
@@ -122,7 +125,14 @@ def _begin(params: Any, tangents: Any, clients: int, begun: int) -> Any:
     return jax.tree.map(grow, params, *(() if tangents is None else (tangents,)))
 
 
-def _advance(simulator: Simulator, clients: Any, params: Any, tangents: Any, inputs: Any) -> Any:
+def _advance(
+    simulator: Simulator,
+    clients: Any,
+    together: int | None,
+    params: Any,
+    tangents: Any,
+    inputs: Any,
+) -> Any:
     N = simulator.task.clients
     lanes = jax.tree.leaves(tangents)[0].shape[0]
     client, own = np.divmod(np.arange(lanes), lanes // len(clients))
@@ -144,19 +154,32 @@ def _advance(simulator: Simulator, clients: Any, params: Any, tangents: Any, inp
 
         honest = jnp.ones(N, pushes.dtype)
         here = pushes * (jnp.asarray(own) == block)[:, None]
-        (after, _), (moved, norms) = jax.vmap(
-            lambda dp, da: jax.jvp(one, (p, honest), (dp, da)), out_axes=(None, 0)
-        )(d, here)
+        if together is None or together >= lanes:
+            (after, _), (moved, norms) = jax.vmap(
+                lambda dp, da: jax.jvp(one, (p, honest), (dp, da)), out_axes=(None, 0)
+            )(d, here)
+        else:
+            after, _ = one(p, honest)
+            moved, norms = jax.lax.map(
+                lambda push: jax.jvp(one, (p, honest), push)[1], (d, here), batch_size=together
+            )
         return (after, moved), norms
 
     (params, tangents), norms = jax.lax.scan(step, (params, tangents), inputs)
     return params, tangents, norms
 
 
-def _reward_slopes(simulator: Simulator, reward: Reward, params: Any, tangents: Any) -> Array:
+def _reward_slopes(
+    simulator: Simulator, reward: Reward, together: int | None, params: Any, tangents: Any
+) -> Array:
     """dR_j along every tangent, (clients · K, N)."""
 
     def worth(p: Any) -> Array:
         return reward(simulator.test_losses(p))
 
-    return jax.vmap(lambda d: jax.jvp(worth, (params,), (d,))[1])(tangents)
+    def along(d: Any) -> Array:
+        return jax.jvp(worth, (params,), (d,))[1]
+
+    if together is None or together >= jax.tree.leaves(tangents)[0].shape[0]:
+        return jax.vmap(along)(tangents)
+    return jax.lax.map(along, tangents, batch_size=together)
