@@ -2,9 +2,10 @@
 
 Every row is a process of its own on one core, so that its peak memory is its own. Compiling is
 apart; a round is timed over several, in CPU time. `--write` puts the tables into
-`docs/performance.md`.
+`docs/performance.md`. `--ray` measures the workers instead: one large plan, whole commands by the
+wall clock, so the machine must be otherwise idle.
 
-    python benchmarks/scaling.py [--quick] [--write]
+    python benchmarks/scaling.py [--quick] [--ray] [--write]
 """
 
 from __future__ import annotations
@@ -141,22 +142,35 @@ def row(model: str, clients: int, width: int = 1, hidden: int = 64, rounds: int 
 
 
 def ray_rows(rounds: int) -> list[tuple[str, float]]:
-    """Wall seconds of one plan: one process, one Ray worker, two."""
+    """Wall seconds of one plan: one process, one Ray worker, two; all compiled before."""
     verax = Path(sys.executable).with_name("verax")
-    command = [verax, "audit", "--rounds", str(rounds), "--setting-seeds", "2"]
     ways = {
         "one process": ["--workers", "1"],
         "Ray, 1 worker": ["--on", "ray", "--workers", "1"],
         "Ray, 2 workers": ["--on", "ray", "--workers", "2"],
     }
-    found: list[tuple[str, float]] = []
-    for name, options in ways.items():
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"VERAX_CACHE": f"{folder}/cache"}
+
+        def seconds(name: str, seeds: tuple[int, int], options: list[str]) -> float:
+            command = [verax, "audit", "--rounds", str(rounds), "--out", f"{folder}/{name}"]
+            command += ["--setting-seeds", str(seeds[0]), "--judging-seeds", str(seeds[1])]
             begin = time.perf_counter()
-            out = ["--out", str(Path(folder) / "audit")]
-            subprocess.run([*command, *options, *out], check=True, capture_output=True)
-            found.append((name, time.perf_counter() - begin))
-    return found
+            subprocess.run([*command, *options], check=True, capture_output=True, env=environment)
+            return time.perf_counter() - begin
+
+        seconds("short", (1, 2), ways["one process"])
+        return [(name, seconds(name, (2, 24), options)) for name, options in ways.items()]
+
+
+def ray_table() -> str:
+    waits = ray_rows(1000)
+    text = table(
+        ["way", "s", "against one Ray worker"],
+        [[name, f"{s:.0f}", f"{waits[1][1] / s:.2f} ×"] for name, s in waits],
+    )
+    print(text)
+    return text
 
 
 def tables(quick: bool) -> str:
@@ -202,12 +216,6 @@ def tables(quick: bool) -> str:
         ["part", "µs", "share"],
         [[name, f"{s * 1e6:.3g}", f"{s / whole:.0%}"] for name, s in spent],
     )
-    waits = ray_rows(100 if quick else 1000)
-    add(
-        "With workers",
-        ["way", "s", "against one Ray worker"],
-        [[name, f"{s:.0f}", f"{waits[1][1] / s:.2f} ×"] for name, s in waits],
-    )
     return "\n\n".join(found)
 
 
@@ -215,6 +223,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--ray", action="store_true", help="Ray's workers instead")
     parser.add_argument("--row", nargs=5)
     parser.add_argument("--parts", action="store_true")
     options = parser.parse_args()
@@ -227,9 +236,9 @@ def main() -> None:
     if options.parts:
         print(json.dumps({"parts": parts()}))
         return
-    found = tables(options.quick)
+    name, found = ("workers", ray_table()) if options.ray else ("growth", tables(options.quick))
     if options.write:
-        write_section("growth", found)
+        write_section(name, found)
 
 
 if __name__ == "__main__":
