@@ -114,6 +114,7 @@ def test_every_panel_is_drawn_and_the_audit_is_whole(drawn):
     assert "ζ" in words["clients compared after 0 rounds"]
 
 
+@pytest.mark.slow
 def test_a_second_time_nothing_is_computed(leaf, drawn):
     out, first = drawn
     record = out / "noise-sent140" / "runs.parquet"
