@@ -33,6 +33,7 @@ def hands(driver):
     return found
 
 
+@pytest.mark.slow
 def test_a_killed_hand_changes_nothing(local, tmp_path):
     folder = tmp_path / "audit"
     process = start(folder, "--on", "ray", "--workers", "2")
