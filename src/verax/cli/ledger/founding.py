@@ -13,6 +13,7 @@ from verax.cli.ledger.shared import (
     Federation,
     FromRound,
     Member,
+    OfRun,
     ledger_package,
     load_terms,
     open_book,
@@ -61,7 +62,7 @@ def join(
     member: Annotated[str, typer.Argument(help="Public key or opaque id.")],
     label: Annotated[str, typer.Option(help="What people call the member.")] = "",
     from_round: FromRound = 1,
-    run: Annotated[str | None, typer.Option(help="The round is one of this run.")] = None,
+    run: OfRun = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
@@ -80,7 +81,7 @@ def leave(
     book: BookOption,
     member: Member,
     from_round: FromRound = 1,
-    run: Annotated[str | None, typer.Option(help="The round is one of this run.")] = None,
+    run: OfRun = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "Federation",
     "FromRound",
     "Member",
+    "OfRun",
     "Out",
     "Run",
     "counting",
@@ -43,6 +44,7 @@ Federation = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Member = Annotated[str, typer.Argument(help="The member's id or label.")]
 FromRound = Annotated[int, typer.Option(help="The first round that it holds for.")]
+OfRun = Annotated[str | None, typer.Option(help="The round is one of this run.")]
 Run = Annotated[str | None, typer.Option(help="Only of this run.")]
 Out = Annotated[Path | None, typer.Option(help="The file to write.")]
 
