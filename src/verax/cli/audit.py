@@ -99,7 +99,8 @@ def audit(
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path("verax-audit"),
     memory: Annotated[
-        str | None, typer.Option(help="What may be used, as in 2G (default: half of what is free).")
+        str | None,
+        typer.Option(help="What runs may use together, as in 2G (default: half of what is free)."),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Worker processes (default: one per core).")

@@ -41,7 +41,9 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="A folder for each figure goes here.")] = Path(
         "verax-paper"
     ),
-    memory: Annotated[str | None, typer.Option(help="What may be used, as in 2G.")] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="What runs may use together, as in 2G.")
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Worker processes (default: one per core).")
     ] = None,
