@@ -12,7 +12,7 @@ from verax.learning import Protocol, Seeds, Simulator, Task, honest
 from verax.learning.outer import Outer, dense, inner_products
 from verax.learning.protocol import gram_matrix
 from verax.tasks.models import cnn, lstm, perceptron
-from verax.tasks.models.cnn import _convolved, _features, _images
+from verax.tasks.models.cnn import _convolved, _images, _trail
 
 # Loss and, per parameter, the gradient's mean of absolute values and its inner product with
 # cos(0, 1, 2, …). Made once, by `summary` of what
@@ -311,7 +311,8 @@ def test_features_equal_a_loop():
                 maps[:, i, j] = out[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max(axis=(1, 2))
     images = _images(jnp.asarray(x[:1]), jnp.float32)
     truth = maps.transpose(1, 2, 0)[None]
-    assert_allclose(jit(_features)(ours_cnn(params), images).second, truth, rtol=1e-4, atol=1e-5)
+    found = jit(_trail)(ours_cnn(params), images[None]).second[0]
+    assert_allclose(found, truth, rtol=1e-4, atol=1e-5)
     assert_allclose(jit(_convolved)(ours_cnn(params), images), truth, rtol=1e-4, atol=1e-5)
 
 

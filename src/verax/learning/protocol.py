@@ -135,6 +135,9 @@ def federated_round(
         sent = a[:, None] * true * a[None]
         misreport = (a - 1) ** 2 * jnp.diagonal(true)
         weights = aggregator.weights(sent, present) * a * server_step
+        # Never so; but now the step waits for all gradients, and XLA steps in place. Otherwise it
+        # keeps a copy of the model for whatever may still read it.
+        weights = jnp.where(jnp.trace(true) < 0, 0.0, weights)
         params = jax.tree.map(lambda p, u: p - weighed(weights, u), params, updates)
     elif drawn is None and isinstance(aggregator, Separate):
         # The same of many clients, whose inner products would be more than the updates themselves.

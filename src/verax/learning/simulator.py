@@ -36,6 +36,9 @@ Array = jax.Array
 _QUICK = {"xla_backend_optimization_level": 1}
 _SMALL = 20_000
 
+# From here on a run by itself is faster than a batch of one (by a tenth, measured).
+_LARGE = 1 << 20
+
 # Up to so many numbers in the messages of all clients they are held at once, else streamed.
 _HELD = 1 << 26
 
@@ -303,7 +306,7 @@ class Simulator:
             def one(p: Any, past: Any, *levels: Any) -> tuple[Any, Any, Record]:
                 return self.round(p, past, inputs, Round(*levels), key, needs)
 
-            p, past, record = jax.vmap(one)(*carry, a, b, *fixed)
+            p, past, record = _over_runs(one, self.parameters)(*carry, a, b, *fixed)
             return (p, past), record
 
         (params, history), records = jax.lax.scan(step, (params, history), inputs)
@@ -339,6 +342,19 @@ def participants_of(
     """Who takes part in which round of a replica."""
     share = simulator.protocol.participation
     return participants(simulator.task.clients, share, seeds.batches, first, rounds)
+
+
+def _over_runs(one: Callable[..., Any], parameters: int) -> Callable[..., Any]:
+    """`jax.vmap` over the runs, but for a single run of a large model."""
+
+    def every(*arguments: Any) -> Any:
+        runs = jax.tree.leaves(arguments)[0].shape[0]
+        if runs > 1 or parameters < _LARGE:
+            return jax.vmap(one)(*arguments)
+        alone = one(*jax.tree.map(lambda leaf: leaf[0], arguments))
+        return jax.tree.map(lambda leaf: leaf[None], alone)
+
+    return every
 
 
 def _check_memory(numbers: int, aggregator: Aggregator) -> None:

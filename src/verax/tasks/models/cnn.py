@@ -3,9 +3,10 @@
     conv 5×5 → 32, ReLU, 2×2 max-pool, conv 5×5 → 64, ReLU, 2×2 max-pool, linear → hidden, ReLU,
     linear → classes; both convolutions padded to keep the size, so that 7 · 7 · 64 = 3136 remain.
 
-On a CPU a convolution is written as a matrix product: rows are the 5×5 patches around each pixel,
-columns the filters. Patches take 25 times the image's memory, so few samples at a time have theirs
-made and used while they are in the cache, and made again on the way back. On other devices it is
+On a CPU the convolutions are matrix products: the first of the 5×5 patches around each pixel with
+the filters, the second by Winograd's tiles (`winograd.py`), a third of the arithmetic; a tile's 2×2
+outputs are a pool's window. Patches and tiles are made for a few samples at a time and used while
+they are in the cache, and made again on the way back. On other devices it is
 `jax.lax.conv_general_dilated`, and its derivative JAX's own.
 
 At ties the pooling's gradient goes to the first maximum in its window, as in PyTorch. Bias and ReLU
@@ -29,17 +30,27 @@ import numpy as np
 from verax.learning.outer import Outer
 from verax.tasks.models.model import Model
 from verax.tasks.models.start import uniform
+from verax.tasks.models.winograd import (
+    PAD,
+    TILE,
+    filters_in,
+    filters_out,
+    outputs,
+    outputs_back,
+    tiles,
+    tiles_back,
+)
 
 __all__ = ["cnn"]
 
 Array = jax.Array
 
-SIDE, FILTER, PAD = 28, 5, 2
+SIDE, FILTER = 28, 5
 FIRST, SECOND = 32, 64
 FEATURES = (SIDE // 4) ** 2 * SECOND
 
-# Samples (per client) whose patches are made at a time: 0.6 MB each in the second layer.
-_PART = 1
+# Samples of all clients whose tiles are made at a time: 0.7 MB each in the second layer.
+_PART = 12
 
 
 def cnn(classes: int = 62, channels: int = 1, hidden: int = 2048) -> Model:
@@ -72,7 +83,7 @@ def cnn(classes: int = 62, channels: int = 1, hidden: int = 2048) -> Model:
     def scores(params: Any, x: Array) -> Array:
         images = _images(x, params["conv1"]["weight"].dtype)
         if jax.default_backend() == "cpu":
-            features = _by_parts(lambda part: _features(params, part), images).second
+            features = _trail(params, images[None]).second
         else:
             features = _convolved(params, images)
         return _head(params, features.reshape(len(x), FEATURES))[1]
@@ -81,16 +92,18 @@ def cnn(classes: int = 62, channels: int = 1, hidden: int = 2048) -> Model:
         if jax.default_backend() != "cpu":
             found, pull = jax.vjp(lambda p: scores(p, x), params)
             return found, lambda slope: pull(slope)[0]
-        images = _images(x, params["conv1"]["weight"].dtype)
-        trail = _by_parts(lambda part: _features(params, part), images)
+        filters = {name: params[name] for name in ("conv1", "conv2")}
+        images = _images(x, params["conv1"]["weight"].dtype)[None]
+        trail = _all_at_once(_trail)(filters, images)
         features = trail.second.reshape(len(x), FEATURES)
         inner, found = _head(params, features)
 
         def pull_back(slope: Array) -> Any:
             back = jnp.where(inner > 0, slope @ params["linear2"]["weight"], 0.0)
-            ends = back @ params["linear1"]["weight"]
+            ends = (back @ params["linear1"]["weight"]).reshape(trail.second.shape)
+            slopes = _all_at_once(_filter_slopes)(filters, images, trail, ends)
             return {
-                **_filter_slopes(params, images, trail, ends),
+                **jax.tree.map(lambda leaf: leaf[0], slopes),
                 "linear1": {"weight": Outer(back, features), "bias": jnp.sum(back, axis=0)},
                 "linear2": {"weight": Outer(slope, inner), "bias": jnp.sum(slope, axis=0)},
             }
@@ -101,12 +114,45 @@ def cnn(classes: int = 62, channels: int = 1, hidden: int = 2048) -> Model:
 
 
 class _Trail(NamedTuple):
-    """The outputs of both pools after ReLU, (…, side, side, filters), and where each came from."""
+    """The outputs of both pools after ReLU, (clients, samples, side, side, filters).
+
+    And which of its window, 0 to 3, each came from; as floats, for derivatives pass by them.
+    """
 
     first: Array
     first_place: Array
     second: Array
     second_place: Array
+
+
+def _all_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Under `jax.vmap`, clients with the same filters are given to the function as more clients.
+
+    So their samples are rows of the same matrix products. Clients whose filters differ go one by
+    one. The function takes filters, then trees of arrays that begin with the clients.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def call(filters: Any, *arrays: Any) -> Any:
+        return function(filters, *arrays)
+
+    @call.def_vmap
+    def _(size: int, batched: Any, filters: Any, *arrays: Any) -> tuple[Any, Any]:
+        def spread(leaf: Array, has: bool) -> Array:
+            return leaf if has else jnp.broadcast_to(leaf, (size, *leaf.shape))
+
+        arrays = jax.tree.map(spread, arrays, tuple(batched[1:]))
+        if any(jax.tree.leaves(batched[0])):
+            filters = jax.tree.map(spread, filters, batched[0])
+            found = jax.lax.map(lambda own: call(*own), (filters, *arrays))
+        else:
+            folded = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), arrays)
+            found = jax.tree.map(
+                lambda leaf: leaf.reshape(size, -1, *leaf.shape[1:]), call(filters, *folded)
+            )
+        return found, jax.tree.map(lambda _: True, found)
+
+    return call
 
 
 def _images(x: Array, dtype: Any) -> Array:
@@ -121,111 +167,127 @@ def _head(params: Any, features: Array) -> tuple[Array, Array]:
     return inner, inner @ params["linear2"]["weight"].T + params["linear2"]["bias"]
 
 
-def _parts(x: Array) -> Array:
-    """(samples, …) → (parts, samples of a part, …)."""
-    size = next(size for size in range(_PART, 0, -1) if len(x) % size == 0)
-    return x.reshape(-1, size, *x.shape[1:])
+def _parts(tree: Any) -> Any:
+    """(clients, samples, …) → (parts, clients, samples of a part, …)."""
+
+    def split(x: Array) -> Array:
+        clients, samples = x.shape[:2]
+        fitting = range(max(1, min(samples, _PART // clients)), 0, -1)
+        size = next(size for size in fitting if samples % size == 0)
+        return jnp.moveaxis(x.reshape(clients, -1, size, *x.shape[2:]), 1, 0)
+
+    return jax.tree.map(split, tree)
 
 
-def _by_parts(function: Callable[[Array], _Trail], images: Array) -> _Trail:
-    return jax.lax.map(function, _parts(images))
+def _joined(tree: Any) -> Any:
+    """The inverse of `_parts`."""
+
+    def join(x: Array) -> Array:
+        return jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:])
+
+    return jax.tree.map(join, tree)
 
 
-def _features(params: Any, images: Array) -> _Trail:
-    n = len(images)
-    filters = jnp.sum(params["conv1"]["weight"], axis=1).reshape(FIRST, -1)
-    z = (_columns(images).T @ filters.T).reshape(n, SIDE, SIDE, FIRST)
-    most, first_place = _pool(z)
-    first = jax.nn.relu(most + params["conv1"]["bias"])
-    filters = params["conv2"]["weight"].transpose(2, 3, 1, 0).reshape(-1, SECOND)
-    z = (_rows(first) @ filters).reshape(n, SIDE // 2, SIDE // 2, SECOND)
-    most, second_place = _pool(z)
-    return _Trail(first, first_place, jax.nn.relu(most + params["conv2"]["bias"]), second_place)
+def _trail(filters: Any, images: Array) -> _Trail:
+    second = filters_in(filters["conv2"]["weight"])
+
+    def of_part(images: Array) -> _Trail:
+        clients, samples = images.shape[:2]
+        z = jnp.einsum("npwxyz,po->nwxyzo", _columns(images), _grey(filters))
+        first, first_place = _largest(*(z[:, place] for place in range(4)))
+        first = jax.nn.relu(first + filters["conv1"]["bias"])
+        values = jnp.einsum("klnxyc,klco->klnxyo", tiles(_flat(first)), second)
+        most, second_place = _largest(*outputs(values))
+        most = jax.nn.relu(most + filters["conv2"]["bias"])
+        seconds = (x.reshape(clients, samples, *x.shape[1:]) for x in (most, second_place))
+        return _Trail(first, first_place, *seconds)
+
+    return _joined(jax.lax.map(of_part, _parts(images)))
 
 
-def _filter_slopes(params: Any, images: Array, trail: _Trail, ends: Array) -> dict[str, Any]:
-    """Slopes in the filters and their biases, from `ends` in the features; part by part."""
-    shapes = (FIRST, FILTER * FILTER), (FIRST,), (SECOND, FILTER * FILTER * FIRST), (SECOND,)
-    start = tuple(jnp.zeros(shape, ends.dtype) for shape in shapes)
+def _filter_slopes(filters: Any, images: Array, trail: _Trail, ends: Array) -> dict[str, Any]:
+    """Each client's slopes in the filters and their biases, from `ends` in the features."""
+    clients = len(images)
+    weights = filters_in(filters["conv2"]["weight"])
+
+    def of_part(images: Array, trail: _Trail, ends: Array) -> tuple[Array, ...]:
+        ends = jnp.where(trail.second > 0, ends, 0.0)
+        slopes = outputs_back(_unpooled(_flat(ends), _flat(trail.second_place)))
+        rows = (TILE, TILE, clients, -1)
+        second = jnp.einsum(
+            "klntc,klnto->klnco",
+            tiles(_flat(trail.first)).reshape(*rows, FIRST),
+            slopes.reshape(*rows, SECOND),
+        )
+        inner = tiles_back(jnp.einsum("klnxyo,klco->klnxyc", slopes, weights))
+        inner = jnp.where(trail.first > 0, inner.reshape(trail.first.shape), 0.0)
+        z = jnp.stack(_unpooled(inner, trail.first_place), axis=1).reshape(clients, -1, FIRST)
+        columns = _columns(images).reshape(clients, FILTER**2, -1)
+        first = jnp.einsum("nps,nso->npo", columns, z)
+        return first, second, *(jnp.sum(x, axis=(1, 2, 3)) for x in (inner, ends))
 
     def step(total: Any, part: Any) -> tuple[Any, None]:
-        return jax.tree.map(jnp.add, total, _part_slopes(params, *part)), None
+        return jax.tree.map(jnp.add, total, of_part(*part)), None
 
-    parts = (_parts(images), trail, ends.reshape(trail.second.shape))
-    (first, first_bias, second, second_bias), _ = jax.lax.scan(step, start, parts)
-    first = first.reshape(FIRST, 1, FILTER, FILTER)
-    second = second.reshape(SECOND, FILTER, FILTER, FIRST).transpose(0, 3, 1, 2)
+    shapes = (
+        (clients, FILTER**2, FIRST),
+        (TILE, TILE, clients, FIRST, SECOND),
+        (clients, FIRST),
+        (clients, SECOND),
+    )
+    start = tuple(jnp.zeros(shape, ends.dtype) for shape in shapes)
+    parts = _parts((images, trail, ends))
+    (first, second, first_bias, second_bias), _ = jax.lax.scan(step, start, parts)
+    first = jnp.swapaxes(first, 1, 2).reshape(clients, FIRST, 1, FILTER, FILTER)
+    shape = (clients, *filters["conv1"]["weight"].shape)
     return {
-        "conv1": {
-            "weight": jnp.broadcast_to(first, params["conv1"]["weight"].shape),
-            "bias": first_bias,
-        },
-        "conv2": {"weight": second, "bias": second_bias},
+        "conv1": {"weight": jnp.broadcast_to(first, shape), "bias": first_bias},
+        "conv2": {"weight": filters_out(second), "bias": second_bias},
     }
 
 
-def _part_slopes(params: Any, images: Array, trail: _Trail, ends: Array) -> tuple[Array, ...]:
-    ends = jnp.where(trail.second > 0, ends, 0.0)
-    z = _unpooled(ends, trail.second_place)
-    second = z.T @ _rows(trail.first)
-    inner = jnp.where(trail.first > 0, _rows_pulled(params, z), 0.0)
-    first = _unpooled(inner, trail.first_place).T @ _columns(images).T
-    return first, jnp.sum(inner, axis=(0, 1, 2)), second, jnp.sum(ends, axis=(0, 1, 2))
+def _grey(filters: Any) -> Array:
+    """The first layer's filters on a grey image, (25, filters)."""
+    return jnp.sum(filters["conv1"]["weight"], axis=1).reshape(FIRST, -1).T
+
+
+def _flat(x: Array) -> Array:
+    """All clients' samples in one row."""
+    return x.reshape(-1, *x.shape[2:])
 
 
 def _columns(images: Array) -> Array:
-    """Patches of (n, side, side) as columns, (25, n · side²): one channel, so by offset first."""
-    padded = jnp.pad(images, ((0, 0), (PAD, PAD), (PAD, PAD)))
-    wide = jnp.stack([padded[:, :, j : j + SIDE] for j in range(FILTER)])
-    return jnp.stack([wide[:, :, i : i + SIDE] for i in range(FILTER)]).reshape(FILTER**2, -1)
+    """Patches of (clients, samples, side, side), (clients, 25, 2·2, samples, side/2, side/2).
+
+    Those at the same place of their pooling window stand together.
+    """
+    padded = jnp.pad(images, ((0, 0), (0, 0), (PAD, PAD), (PAD, PAD)))
+
+    def at(i: int, j: int) -> Array:
+        return padded[:, :, i : i + SIDE : 2, j : j + SIDE : 2]
+
+    pixels = [[at(i, j) for j in range(FILTER + 1)] for i in range(FILTER + 1)]
+    places = [(a, b) for a in range(2) for b in range(2)]
+    return jnp.stack(
+        [
+            jnp.stack([pixels[a + i][b + j] for a, b in places], axis=1)
+            for i in range(FILTER)
+            for j in range(FILTER)
+        ],
+        axis=1,
+    )
 
 
-def _rows(maps: Array) -> Array:
-    """Patches of (n, side, side, channels) as rows, (n · side², 25 · channels)."""
-    side, channels = maps.shape[1], maps.shape[3]
-    padded = jnp.pad(maps, ((0, 0), (PAD, PAD), (PAD, PAD), (0, 0)))
-    wide = jnp.concatenate([padded[:, :, j : j + side] for j in range(FILTER)], axis=-1)
-    rows = jnp.concatenate([wide[:, i : i + side] for i in range(FILTER)], axis=-1)
-    return rows.reshape(-1, FILTER**2 * channels)
+def _largest(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
+    """The largest of each 2×2 window and its place; the first, if some are equal."""
+    upper, lower = jnp.where(b > a, b, a), jnp.where(d > c, d, c)
+    place = jnp.where(lower > upper, jnp.where(d > c, 3, 2), jnp.where(b > a, 1, 0))
+    return jnp.where(lower > upper, lower, upper), place.astype(a.dtype)
 
 
-def _rows_pulled(params: Any, z: Array) -> Array:
-    """The slope in the second layer's input: every patch's slope added where it was taken from."""
-    side = SIDE // 2
-    filters = params["conv2"]["weight"].transpose(0, 2, 3, 1).reshape(SECOND, -1)
-    patches = (z @ filters).reshape(-1, side, side, FILTER, FILTER * FIRST)
-    rows = _overlapped([patches[:, :, :, i] for i in range(FILTER)], axis=1)
-    rows = rows.reshape(-1, side, side, FILTER, FIRST)
-    return _overlapped([rows[:, :, :, j] for j in range(FILTER)], axis=2)
-
-
-def _overlapped(pieces: list[Array], axis: int) -> Array:
-    """Σ_k pieces[k] moved by k − 2 along an axis; what falls outside belonged to the padding."""
-    edges = [(0, 0)] * pieces[0].ndim
-    edges[axis] = (PAD, PAD)
-    size = pieces[0].shape[axis]
-    total = jnp.zeros_like(pieces[0])
-    for k, piece in enumerate(pieces):
-        begin = 2 * PAD - k
-        total += jax.lax.slice_in_dim(jnp.pad(piece, edges), begin, begin + size, axis=axis)
-    return total
-
-
-def _pool(z: Array) -> tuple[Array, Array]:
-    """The largest of each 2×2 window of (n, side, side, filters) and its place, 0 to 3."""
-    n, side, _, filters = z.shape
-    z = z.reshape(n, side // 2, 2, side // 2, 2, filters)
-    a, b, c, d = z[:, :, 0, :, 0], z[:, :, 0, :, 1], z[:, :, 1, :, 0], z[:, :, 1, :, 1]
-    top, bottom = jnp.where(b > a, b, a), jnp.where(d > c, d, c)
-    place = jnp.where(bottom > top, jnp.where(d > c, 3, 2), jnp.where(b > a, 1, 0))
-    return jnp.where(bottom > top, bottom, top), place.astype(jnp.uint8)
-
-
-def _unpooled(slope: Array, place: Array) -> Array:
-    """The slope where the largest was, else zero, (n · side², filters)."""
-    window = jnp.arange(4, dtype=jnp.uint8).reshape(2, 1, 2, 1)
-    spread = jnp.where(place[:, :, None, :, None] == window, slope[:, :, None, :, None], 0.0)
-    return spread.reshape(-1, slope.shape[-1])
+def _unpooled(slope: Array, place: Array) -> list[Array]:
+    """The slopes at the four places of a window: where the largest was, else zero."""
+    return [jnp.where(place == k, slope, 0.0) for k in range(4)]
 
 
 def _convolved(params: Any, images: Array) -> Array:
@@ -238,6 +300,6 @@ def _convolved(params: Any, images: Array) -> Array:
         z = jax.lax.conv_general_dilated(
             maps, filters, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC")
         )
-        most, _ = _pool(z)
-        maps = jax.nn.relu(most + params[name]["bias"])
+        places = (z[:, i::2, j::2] for i in range(2) for j in range(2))
+        maps = jax.nn.relu(_largest(*places)[0] + params[name]["bias"])
     return maps
