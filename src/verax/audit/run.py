@@ -26,7 +26,7 @@ import numpy as np
 
 from verax.audit.plan import Plan
 from verax.audit.record import read_table, write_table
-from verax.audit.work import all_runs
+from verax.audit.work import all_runs, run_bytes
 from verax.audit.worker import Progress, StoppedError, Worker
 from verax.files import write_text, write_with
 from verax.learning import Batch, Task, tangent_rounds
@@ -63,8 +63,10 @@ def run(
     """
     if _same_plan(plan, task, folder) and (folder / "runs.parquet").exists():
         return
-    _claim_folder(plan, task, folder)
     asked, workers = workers, workers or os.cpu_count() or 1
+    if memory is not None:
+        _check_memory(memory, workers, run_bytes(task.clients, task.parameters))
+    _claim_folder(plan, task, folder)
     settings = folder / "work" / "settings.json"
     if not settings.exists():
         # Written down so that a resumed audit cuts its batches in the same way.
@@ -86,6 +88,16 @@ def run(
     else:
         _in_threads(plan, task, folder, workers, tick)
     _join(Worker(plan, task, folder, tick, threading.Event()))
+
+
+def _check_memory(memory: int, workers: int, run: int) -> None:
+    if memory < workers * run:
+        wanted = -(-workers * run // 2**20)
+        raise ValueError(
+            f"memory is {memory / 2**20:.0f}M, but each of {workers} workers needs about "
+            f"{run / 2**20:.0f}M for one run of this task; give at least {wanted}M, or "
+            "fewer workers"
+        )
 
 
 def task_of(plan: Plan, progress: Callable[[int], None] | None = None) -> Task:

@@ -146,7 +146,7 @@ class Simulator:
         self.task, self.protocol, self.rounds = task, protocol, rounds
         self.segment, self._distances = min(segment, rounds), distances
         train = task.padded("train")
-        self.sizes = train.sizes
+        self.sizes, self.parameters = train.sizes, task.parameters
         self._train = tuple(jnp.asarray(array) for array in train.arrays)
         self._test = Samples(task.test, 0 if self.parameters < _SMALL else _EVALUATED)
         self._init = jax.jit(task.init)
@@ -158,12 +158,6 @@ class Simulator:
         self.compiler = _QUICK if self.parameters < _SMALL else None
         self._advance = jax.jit(self._scan, static_argnames="needs", compiler_options=self.compiler)
         self._evaluate = jax.jit(jax.vmap(self._test_losses), compiler_options=self.compiler)
-
-    @property
-    def parameters(self) -> int:
-        """How many numbers the model has."""
-        shapes = jax.eval_shape(self.task.init, jax.random.key(0))
-        return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
 
     def start(self, seeds: Seeds) -> State:
         """One run before its first round."""

@@ -83,6 +83,12 @@ class Task:
         """N."""
         return len(self.train)
 
+    @property
+    def parameters(self) -> int:
+        """How many numbers the model has."""
+        shapes = jax.eval_shape(self.init, jax.random.key(0))
+        return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
+
     def padded(self, part: str) -> Padded:
         """The clients' samples stacked; shorter clients are filled up with zeros."""
         batches: Sequence[Batch] = getattr(self, part)
