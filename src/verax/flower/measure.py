@@ -27,7 +27,7 @@ Arrays = Sequence[NDArray[Any]]
 
 # As in `mechanism.norms`: BLAS runs a dot product of up to 10 000 elements on one thread.
 _ROW = 8192
-_PIECE = 16
+_PIECE = 32
 _SPAN = 64
 
 
