@@ -10,14 +10,17 @@ import pytest
 from verax.game import Levels, Noise, Scale
 from verax.learning import (
     Clipped,
-    Krum,
+    GeometricMedian,
     Mean,
     Median,
+    MultiKrum,
     Protocol,
     Seeds,
     Simulator,
     Task,
+    TrimmedMean,
     WeightedMean,
+    blocks,
     simulator,
     streaming,
 )
@@ -168,12 +171,30 @@ def test_chunks_are_alike_and_bounded(parameters, participants, chunk):
     assert chunk_size(parameters, participants) == chunk
 
 
-def test_what_cannot_be_streamed_is_refused_with_its_size(task, monkeypatch):
+@pytest.mark.parametrize(
+    ("aggregator", "share"),
+    [(Median(), 1.0), (TrimmedMean(0.2), 0.3), (MultiKrum(5, 30), 0.8), (GeometricMedian(), 1.0)],
+    ids=str,
+)
+def test_blocks_change_nothing(task, monkeypatch, aggregator, share):
+    """650 coordinates of 70 messages in seven blocks, the last of them not full."""
+    protocol = Protocol(step=0.3, batch=4, aggregator=aggregator, participation=share)
+    held = outcome(task, protocol)
+    monkeypatch.setattr(simulator, "_HELD", 0)
+    monkeypatch.setattr(streaming, "_CHUNK_NUMBERS", 16 * 650)
+    monkeypatch.setattr(blocks, "BLOCK_NUMBERS", round(share * N) * 100)
+    streamed = outcome(task, protocol)
+    assert streamed.gram.shape == (2, T, N, 1)
+    np.testing.assert_allclose(streamed.norms, held.norms, rtol=1e-3, atol=1e-6)
+    for a, b in zip(streamed.evaluations, held.evaluations, strict=True):
+        np.testing.assert_allclose(a.loss, b.loss, rtol=1e-4)
+
+
+def test_a_block_that_cannot_be_held_is_refused_with_its_size(task, monkeypatch):
     monkeypatch.setattr(simulator, "_HELD", 0)
     monkeypatch.setattr(simulator, "free_memory", lambda: 10_000)
-    for aggregator in (Median(), Krum(1)):
-        with pytest.raises(ValueError, match=r"0\.0 GB of which 0\.0 are free; use mean"):
-            Simulator(task, Protocol(aggregator=aggregator), T)
+    with pytest.raises(ValueError, match=r"0\.0 GB of which 0\.0 are free; use fewer clients"):
+        Simulator(task, Protocol(aggregator=Median()), T)
 
 
 MEASURE = """

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from verax.game.reporting import Levels
 from verax.learning.aggregators import Aggregator, Separate
 from verax.learning.batches import batch_indices, participants
+from verax.learning.blocks import BLOCK_NUMBERS
 from verax.learning.evaluation import Samples
 from verax.learning.protocol import GRAM_LIMIT, Protocol, Record, federated_round
 from verax.learning.reporting import Needs, Round, behaviour, draws
@@ -151,10 +152,11 @@ class Simulator:
         self._test = Samples(task.test, 0 if self.parameters < _SMALL else _EVALUATED)
         self._init = jax.jit(task.init)
         numbers = task.clients * self.parameters
-        many = task.clients > GRAM_LIMIT and numbers > _HELD
-        self.streams = many and isinstance(protocol.aggregator, Separate)
-        if numbers > _HELD and not self.streams:
+        self.streams = task.clients > GRAM_LIMIT and numbers > _HELD
+        if not self.streams:
             _check_memory(numbers, protocol.aggregator)
+        elif not isinstance(protocol.aggregator, Separate):
+            _check_memory(min(numbers, BLOCK_NUMBERS), protocol.aggregator)
         self.compiler = _QUICK if self.parameters < _SMALL else None
         self._advance = jax.jit(self._scan, static_argnames="needs", compiler_options=self.compiler)
         self._evaluate = jax.jit(jax.vmap(self._test_losses), compiler_options=self.compiler)
@@ -352,13 +354,15 @@ def _over_runs(one: Callable[..., Any], parameters: int) -> Callable[..., Any]:
 
 
 def _check_memory(numbers: int, aggregator: Aggregator) -> None:
-    """Refuse an aggregator that must see all messages at once where they cannot be held."""
+    """Refuse messages, or a block of them, that cannot be held."""
+    if numbers <= _HELD:
+        return
     needed, free = 4 * 4 * numbers, free_memory()
     if needed > free:
         raise ValueError(
-            f"{aggregator} needs all messages at once, about {needed / 2**30:.1f} GB of which "
-            f"{free / 2**30:.1f} are free; use mean, weighted-mean or clipped, which are streamed, "
-            "or fewer clients"
+            f"{aggregator} needs many messages at once, about {needed / 2**30:.1f} GB of which "
+            f"{free / 2**30:.1f} are free; use fewer clients, or more than {GRAM_LIMIT} with mean, "
+            "weighted-mean or clipped, which are streamed"
         )
 
 

@@ -7,8 +7,9 @@ are made, measured, weighed into a running sum and forgotten:
 
 with shares w_i that are known before (mean, weighted mean) and a factor f that depends on the
 message alone (clipping). Memory holds one chunk; time grows with those who take part. Aggregators
-that must see all messages at once cannot be streamed. How far a message lies from the others' mean
-is known only when all are summed; where that is wanted, every update is computed a second time.
+that must see all messages at once go block by block of coordinates (`blocks.py`). How far a message
+lies from the others' mean is known only when all are summed; where that is wanted, every update is
+computed a second time.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 
 from verax.learning.aggregators import Separate
+from verax.learning.blocks import block_by_block
 from verax.learning.outer import dense, squared_norms
 from verax.learning.protocol import Protocol, Record, Slope, client_update, weighed
 from verax.learning.reporting import (
@@ -66,7 +69,7 @@ def streamed_round(
 
     Args:
         slope: the task's loss and its gradient.
-        protocol: how to train; its aggregator is `Separate`.
+        protocol: how to train.
         params: θ_t.
         gather: numbers of clients → their samples, (chunk, L, batch, …).
         taking_part: numbers of the clients that take part, (participants,).
@@ -77,14 +80,12 @@ def streamed_round(
         distances: also record ‖m_i − mean of the others‖², by a second pass over the chunks.
     """
     aggregator = protocol.aggregator
-    assert isinstance(aggregator, Separate)
     N = levels.a.shape[0]
     count = taking_part.shape[0]
     chunk = chunk_size(sum(leaf.size for leaf in jax.tree.leaves(params)), count)
     # Filled up with a client N, who does not exist: its weight is zero and its record is dropped.
     filled = jnp.full(-(-count // chunk) * chunk, N).at[:count].set(taking_part)
     present = jnp.zeros(N, bool).at[taking_part].set(True)
-    shares = aggregator.shares(present)
 
     chunks = filled.reshape(-1, chunk)
     dtype = levels.a.dtype
@@ -103,8 +104,10 @@ def streamed_round(
         total, mean, past, record = carry
         losses, sent = sent_by(own)
         there = jnp.where(own < N, sent.a, 0.0)
-        weights = shares[jnp.minimum(own, N - 1)] * aggregator.factor(sent.norms) * there
-        total = _added(total, weights, sent.vectors)
+        if isinstance(aggregator, Separate):
+            shares = aggregator.shares(present)[jnp.minimum(own, N - 1)]
+            weights = shares * aggregator.factor(sent.norms) * there
+            total = _added(total, weights, sent.vectors)
         if distances:
             mean = _added(mean, there / count, sent.vectors)
         past = past.at[own].set(sent.history, mode="drop")
@@ -129,6 +132,17 @@ def streamed_round(
         # m_i − mean of the others = (m_i − mean of all) · n/(n − 1)
         far = far * (count / max(count - 1, 1)) ** 2
         record = record._replace(gram=jnp.concatenate([record.gram, far[:, None]], axis=1))
+    if not isinstance(aggregator, Separate):
+
+        def rows(own: Array) -> Array:
+            sent = sent_by(own)[1]
+            leaves = jax.tree.leaves(dense(sent.vectors))
+            return sent.a[:, None] * jnp.concatenate(
+                [leaf.reshape(chunk, -1) for leaf in leaves], axis=1
+            )
+
+        flat, shaped = ravel_pytree(params)
+        total = shaped(block_by_block(aggregator, rows, chunks, count, flat.size))
     server_step = protocol.step if protocol.kind == "fedsgd" else 1.0
     params = jax.tree.map(lambda p, u: p - server_step * u, params, total)
     return params, past, record
