@@ -138,6 +138,10 @@ def _all_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @call.def_vmap
     def _(size: int, batched: Any, filters: Any, *arrays: Any) -> tuple[Any, Any]:
+        if not any(jax.tree.leaves(batched)):  # but tangents are
+            found = function(filters, *arrays)
+            return found, jax.tree.map(lambda _: False, found)
+
         def spread(leaf: Array, has: bool) -> Array:
             return leaf if has else jnp.broadcast_to(leaf, (size, *leaf.shape))
 
