@@ -3,7 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEVELOPMENT := .[test,lint,docs,build]
-WORKERS ?= 2
+# One more than two cores: many tests wait for servers, browsers and disks.
+WORKERS ?= 3
 
 .PHONY: audit test test-all coverage bench lint format docs build system-deps clean
 .DELETE_ON_ERROR:

@@ -33,9 +33,11 @@ __all__ = ["Evaluation", "Outcome", "Seeds", "Simulator", "State", "honest"]
 Array = jax.Array
 
 # Compiling a small model takes longer than a small audit runs, and LLVM's slowest passes gain it
-# nothing (measured: same speed, half of the time to compile). Larger models gain about 5 %.
+# nothing (measured: same speed, half of the time to compile). Larger models gain about 5 %, which
+# pays only over more than a few rounds.
 _QUICK = {"xla_backend_optimization_level": 1}
 _SMALL = 20_000
+_FEW = 10
 
 # From here on a run by itself is faster than a batch of one (by a tenth, measured).
 _LARGE = 1 << 20
@@ -157,7 +159,7 @@ class Simulator:
             _check_memory(numbers, protocol.aggregator)
         elif not isinstance(protocol.aggregator, Separate):
             _check_memory(min(numbers, BLOCK_NUMBERS), protocol.aggregator)
-        self.compiler = _QUICK if self.parameters < _SMALL else None
+        self.compiler = _QUICK if self.parameters < _SMALL or rounds < _FEW else None
         self._advance = jax.jit(self._scan, static_argnames="needs", compiler_options=self.compiler)
         self._evaluate = jax.jit(jax.vmap(self._test_losses), compiler_options=self.compiler)
 

@@ -270,16 +270,10 @@ def _columns(images: Array) -> Array:
     def at(i: int, j: int) -> Array:
         return padded[:, :, i : i + SIDE : 2, j : j + SIDE : 2]
 
-    pixels = [[at(i, j) for j in range(FILTER + 1)] for i in range(FILTER + 1)]
-    places = [(a, b) for a in range(2) for b in range(2)]
-    return jnp.stack(
-        [
-            jnp.stack([pixels[a + i][b + j] for a, b in places], axis=1)
-            for i in range(FILTER)
-            for j in range(FILTER)
-        ],
-        axis=1,
-    )
+    # What all windows see at each place of their 6×6 tile, then the 5×5 of each of its four places.
+    seen = jnp.stack([jnp.stack([at(i, j) for j in range(TILE)], 1) for i in range(TILE)], 1)
+    places = [seen[:, a : a + FILTER, b : b + FILTER] for a in range(2) for b in range(2)]
+    return jnp.stack(places, axis=3).reshape(len(images), FILTER**2, 4, *seen.shape[3:])
 
 
 def _largest(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
