@@ -3,8 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEVELOPMENT := .[test,lint,docs,build]
-# One more than two cores: many tests wait for servers, browsers and disks.
-WORKERS ?= 3
+WORKERS ?= 2
 
 .PHONY: audit test test-all coverage bench lint format docs build system-deps clean
 .DELETE_ON_ERROR:

@@ -12,6 +12,9 @@ ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ENV = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
+# The same audit as README's, with options.
+LONG = ("console", "docs/how-to/audit.md-0")
+
 
 def blocks(language):
     return list(_blocks(language))
@@ -22,7 +25,9 @@ def _blocks(language):
         for k, match in enumerate(
             re.finditer(rf"```{language}\n(.*?)```(.*?)(?=```|\Z)", page.read_text(), re.S)
         ):
-            yield pytest.param(match[1], match[2], id=f"{page.relative_to(ROOT)}-{k}")
+            name = f"{page.relative_to(ROOT)}-{k}"
+            marks = [pytest.mark.slow] if (language, name) == LONG else []
+            yield pytest.param(match[1], match[2], id=name, marks=marks)
 
 
 @pytest.mark.parametrize(("code", "after"), blocks("python"))

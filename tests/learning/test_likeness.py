@@ -39,6 +39,7 @@ def test_gradients_and_noise_are_found():
     assert found.zeta == pytest.approx(np.sqrt(25 - 100 / 9), rel=0.05)
 
 
+@pytest.mark.slow
 def test_noise_does_not_pass_for_likeness():
     """Clients of opposite gradients under heavy noise: without bias their norms are theirs."""
     centres = np.array([[0.2, 0.0], [-0.2, 0.0]])

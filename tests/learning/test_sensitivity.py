@@ -33,7 +33,13 @@ def test_equals_the_exact_tangent_on_quadratics():
     assert_allclose(found.norms, truth.norms, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("protocol", [Protocol(step=0.2), Protocol("fedavg", 0.2, local_steps=2)])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        Protocol(step=0.2),
+        pytest.param(Protocol("fedavg", 0.2, local_steps=2), marks=pytest.mark.slow),
+    ],
+)
 def test_equals_finite_differences_on_digits(protocol):
     T, blocks = 12, Blocks((1, 7, 12), 12)
     simulator = Simulator(digits(model="softmax"), protocol, T)
