@@ -94,8 +94,8 @@ def _check_memory(memory: int, workers: int, run: int) -> None:
     if memory < workers * run:
         wanted = -(-workers * run // 2**20)
         raise ValueError(
-            f"memory is {memory / 2**20:.0f}M, but each of {workers} workers needs about "
-            f"{run / 2**20:.0f}M for one run of this task; give at least {wanted}M, or "
+            f"memory is {memory / 2**20:.3g}M, but each of {workers} workers needs about "
+            f"{run / 2**20:.3g}M for one run of this task; give at least {wanted}M, or "
             "fewer workers"
         )
 

@@ -54,12 +54,18 @@ def block_by_block(
     if not isinstance(aggregator, Weighing):
         parts = jax.lax.map(lambda b: aggregator.combine(block(b), everybody), numbers)
         return parts.reshape(-1)[:size]
-    products = jax.lax.map(lambda b: (lambda held: held @ held.T)(block(b)), numbers)
-    weights = aggregator.weights(jnp.sum(products, axis=0), everybody)
+
+    def products(gram: Array, number: Array) -> tuple[Array, None]:
+        held = block(number)
+        return gram + held @ held.T, None
+
+    dtype = jax.eval_shape(rows, chunks[0]).dtype
+    gram, _ = jax.lax.scan(products, jnp.zeros((count, count), dtype), numbers)
+    weights = aggregator.weights(gram, everybody)
     weights = jnp.pad(weights, (0, chunks.size - count)).reshape(chunks.shape)
 
     def step(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
         own, here = chunk
         return total + here @ rows(own), None
 
-    return jax.lax.scan(step, jnp.zeros(size, weights.dtype), (chunks, weights))[0]
+    return jax.lax.scan(step, jnp.zeros(size, dtype), (chunks, weights))[0]
