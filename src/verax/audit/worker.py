@@ -76,17 +76,19 @@ class Worker:
         )
 
     def work(self, k: int) -> None:
-        """Do what is unclaimed: honest runs first, for others begin where they stand.
+        """Do what is unclaimed; whatever begins where an honest run stands, after all of those.
 
-        Every second worker takes the derivatives first, so that not all compile everything.
+        Every second worker takes the derivatives first, which need no run: it has no reason to
+        wait, and not all compile everything.
         """
         first, runs, slopes = self.jobs()
-        for name in first:
+        before, after = (slopes + first, runs[::-1]) if k % 2 else (first, runs + slopes)
+        for name in before:
             self._claimed(name)
         while not all(self.done(name) for name in first):
             if self.stop.wait(0.02):
                 raise StoppedError
-        for name in (slopes + runs[::-1]) if k % 2 == 0 else (runs + slopes):
+        for name in after:
             self._claimed(name)
 
     def jobs(self) -> tuple[list[str], list[str], list[str]]:

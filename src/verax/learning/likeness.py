@@ -20,7 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from verax.learning.simulator import Seeds, Simulator
+from verax.learning.outer import dense
+from verax.learning.simulator import QUICK, Seeds, Simulator
 
 __all__ = ["Likeness", "label_distances", "measure_likeness"]
 
@@ -65,7 +66,10 @@ def measure_likeness(
 ) -> list[Likeness]:
     """Compare the clients at one or more points, each the parameters of a model."""
     index, _, _ = simulator.inputs(seeds, 0, batches)
-    moments = jax.jit(lambda params, index: _moments(simulator, params, index))
+    # A few gradients: compiling well would take longer than they do.
+    moments = jax.jit(
+        lambda params, index: _moments(simulator, params, index), compiler_options=QUICK
+    )
     found: list[Likeness] = []
     for params in points:
         gram, squares = (np.asarray(m, np.float64) for m in moments(params, index[:, :, :1]))
@@ -91,11 +95,11 @@ def label_distances(batches: Any) -> Array | None:
 
 def _moments(simulator: Simulator, params: Any, index: Any) -> tuple[Any, Any]:
     """⟨ḡ_i, ḡ_j⟩ and the mean of ‖g_i‖² over batches, one client's batch at a time."""
-    slope = jax.grad(simulator.task.loss)
+    slope = simulator.task.loss_and_slope
 
     def client(batches: Any) -> tuple[Any, Any]:
         def add(total: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], None]:
-            gradient = slope(params, batch)
+            gradient = dense(slope(params, batch)[1])
             square = sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient))
             return (jax.tree.map(jnp.add, total[0], gradient), total[1] + square), None
 

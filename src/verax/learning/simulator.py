@@ -28,14 +28,14 @@ from verax.learning.streaming import streamed_round
 from verax.learning.task import Batch, Task
 from verax.memory import free_memory
 
-__all__ = ["Evaluation", "Outcome", "Seeds", "Simulator", "State", "honest"]
+__all__ = ["QUICK", "Evaluation", "Outcome", "Seeds", "Simulator", "State", "honest"]
 
 Array = jax.Array
 
 # Compiling a small model takes longer than a small audit runs, and LLVM's slowest passes gain it
 # nothing (measured: same speed, half of the time to compile). Larger models gain about 5 %, which
 # pays only over more than a few rounds.
-_QUICK = {"xla_backend_optimization_level": 1}
+QUICK = {"xla_backend_optimization_level": 1}
 _SMALL = 20_000
 _FEW = 10
 
@@ -159,7 +159,7 @@ class Simulator:
             _check_memory(numbers, protocol.aggregator)
         elif not isinstance(protocol.aggregator, Separate):
             _check_memory(min(numbers, BLOCK_NUMBERS), protocol.aggregator)
-        self.compiler = _QUICK if self.parameters < _SMALL or rounds < _FEW else None
+        self.compiler = QUICK if self.parameters < _SMALL or rounds < _FEW else None
         self._advance = jax.jit(self._scan, static_argnames="needs", compiler_options=self.compiler)
         self._evaluate = jax.jit(jax.vmap(self._test_losses), compiler_options=self.compiler)
 
