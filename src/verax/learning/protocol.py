@@ -16,7 +16,15 @@ import jax
 import jax.numpy as jnp
 
 from verax.learning.aggregators import Aggregator, Mean, Separate, Weighing
-from verax.learning.outer import Outer, dense, inner_products, is_outer, squared_norms
+from verax.learning.outer import (
+    FEW,
+    Outer,
+    dense,
+    inner_products,
+    is_outer,
+    pair_by_pair,
+    squared_norms,
+)
 from verax.learning.reporting import Draws, Round, client_norms, messages, per_client, scales
 from verax.learning.task import Batch
 
@@ -36,9 +44,6 @@ Slope = Callable[[Any, Batch], tuple[Array, Any]]
 
 #: Up to this many clients the whole Gram matrix of a round is recorded.
 GRAM_LIMIT = 64
-
-# Below this, inner products pair by pair are faster than a matrix product with a tiny result.
-_PAIRWISE = 8
 
 
 @dataclass(frozen=True)
@@ -187,15 +192,13 @@ def gram_matrix(tree: Any) -> Array:
     factored = sum((part.gram() for part in parts if is_outer(part)), start=jnp.zeros(()))
     leaves = [part.reshape(part.shape[0], -1) for part in parts if not is_outer(part)]
     n = jax.tree.leaves(tree)[0].shape[0]
-    if n > _PAIRWISE:
+    if n > FEW:
         return sum((leaf @ leaf.T for leaf in leaves), start=factored)
-    pair = {
-        (i, j): sum((jnp.vdot(leaf[i], leaf[j]) for leaf in leaves), start=jnp.zeros(()))
-        for i in range(n)
-        for j in range(i, n)
-    }
-    rows = [jnp.stack([pair[min(i, j), max(i, j)] for j in range(n)]) for i in range(n)]
-    return factored + jnp.stack(rows)
+
+    def inner(i: int, j: int) -> Array:
+        return sum((jnp.vdot(leaf[i], leaf[j]) for leaf in leaves), start=jnp.zeros(()))
+
+    return factored + pair_by_pair(n, inner)
 
 
 def client_update(
@@ -218,7 +221,7 @@ def weighed(weights: Array, updates: Any) -> Array:
     if isinstance(updates, Outer):
         return updates.weighed(weights)
     n = updates.shape[0]
-    if n > _PAIRWISE:
+    if n > FEW:
         return jnp.tensordot(weights, updates, 1)
     return sum((weights[i] * updates[i] for i in range(n)), start=jnp.zeros((), updates.dtype))
 
