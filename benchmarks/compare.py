@@ -2,8 +2,8 @@
 
 Each peer runs in an environment of its own (`environments.py`), single-threaded, on the same work
 (`peers/work.py`). Turns alternate and the best of each is taken, so that a neighbour's noise hits
-all alike. What could not be run is said with its reason. `--write` puts the table into
-`docs/performance.md`.
+all alike. What could not be run is said with its reason. `--write` puts the rows into
+`docs/performance.md`; rows that were not run stay there as they are.
 
     python benchmarks/compare.py [--seconds 4] [--turns 2] [--rows mlp:fedsgd:3 …] [--all] [--write]
 """
@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from alone import line_of
 from environments import SCRIPTS, NotAvailable, environment
-from page import table, write_section
+from page import read_section, table, write_section
 
 PEERS = Path(__file__).resolve().parent / "peers"
 SHORT = ["softmax:fedsgd:3", "mlp:fedsgd:3", "mlp:fedavg:3"]
@@ -55,6 +56,19 @@ def turn(peer: str, row: tuple[str, str, str], seconds: float) -> dict[str, Any]
     )
 
 
+def heading(text: str) -> str:
+    """A row's name on the page."""
+    model, protocol, clients = text.split(":")
+    return f"**{model}, {protocol}, {clients} clients**"
+
+
+def on_page(measured: list[str]) -> str:
+    """All rows of the page, those just measured in place of older ones."""
+    known = re.split(r"^(?=\*\*)", read_section("peers"), flags=re.MULTILINE)
+    rows = {part.partition("\n")[0]: part.strip() for part in [*known, *measured]}
+    return "\n\n".join(rows[name] for name in map(heading, ALL) if name in rows)
+
+
 def compared(text: str, peers: list[str], turns: int, seconds: float) -> str:
     """A row of the comparison, in Markdown."""
     model, protocol, clients = text.split(":")
@@ -87,7 +101,7 @@ def compared(text: str, peers: list[str], turns: int, seconds: float) -> str:
         ]
         for peer, line in best.items()
     ]
-    words = [f"**{model}, {protocol}, {clients} clients**", table(HEADS, rows)]
+    words = [heading(text), table(HEADS, rows)]
     words += [f"{peer}: not measured, because {reason}" for peer, reason in why.items()]
     work = flops(model, protocol, int(clients))
     if work is not None and "verax" in best:
@@ -110,7 +124,7 @@ def main() -> None:
         found.append(compared(text, options.peers, options.turns, options.seconds))
         print(found[-1], end="\n\n", flush=True)
         if options.write:
-            write_section("peers", "\n\n".join(found))
+            write_section("peers", on_page(found))
 
 
 if __name__ == "__main__":
