@@ -137,7 +137,7 @@ def test_own_record_sees_weights_and_statuses(verax):
 
 def test_statements(book):
     text = book("statement book.db north")
-    assert "Every charge equals" in text
+    assert "Every charge, recomputed" in text
     assert "2.25" in text
     assert book("statement book.db north --json")["closing"] == 225
     assert book("statement book.db north --format csv").startswith("sequence,time,kind,run,round")

@@ -154,7 +154,17 @@ def test_a_statement_shows_everything_that_moved_a_balance(small):
         assert statement.opening == 0
         part = make_statement(book, "clinics", "a", run="first", first=2, last=3)
         assert [line.round for line in part.lines] == [2, 3]
-        assert part.opening + sum(line.amount for line in part.lines) == part.closing
+        assert part.opening == statement.lines[1].balance - statement.lines[1].amount
+        assert part.closing == part.lines[-1].balance == statement.lines[2].balance
+        assert (part.between, part.balance) == (0, statement.closing)
+        assert f"The balance now is {part.money(part.balance)}" in to_html(part)
+        ends = make_statement(book, "clinics", "a", run="first")
+        hidden = [x.amount for x in statement.lines if x.kind != "round"]
+        assert ends.between == sum(hidden) != 0
+        shown = sum(line.amount for line in ends.lines)
+        assert ends.opening + shown + ends.between == ends.closing
+        nothing = make_statement(book, "clinics", "a", run="never")
+        assert (nothing.lines, nothing.opening) == ((), statement.closing)
         rows = list(csv.DictReader(io.StringIO(to_csv(statement))))
         assert [int(row["amount"]) for row in rows] == [x.amount for x in statement.lines]
         data = json.loads(json.dumps(to_json(statement)))

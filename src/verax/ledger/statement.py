@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,10 @@ class Statement:
         currency: of the amounts.
         scale: decimal places of a unit.
         opening: units owed before the first line.
-        closing: units owed now, after all records of the book.
+        closing: units owed after the last line.
+        between: units moved by the member's records between these lines that were not asked for;
+            opening + the lines' amounts + between = closing.
+        balance: units owed now, after all records of the book.
         lines: the period's records.
         sequence: the last record of the book.
         hash: its hash.
@@ -76,6 +79,8 @@ class Statement:
     scale: int
     opening: int
     closing: int
+    between: int
+    balance: int
     lines: tuple[Line, ...]
     sequence: int
     hash: str
@@ -84,6 +89,16 @@ class Statement:
     def differing(self) -> list[Line]:
         """Rounds whose charge is not what the inputs and the terms say."""
         return [x for x in self.lines if x.recomputed is not None and x.recomputed != x.amount]
+
+    @property
+    def summary(self) -> str:
+        """What the lines come to, in a sentence or two."""
+        words = f"Closing balance {self.money(self.closing)}."
+        if self.between:
+            words += f" Records between these that are not shown moved {self.money(self.between)}."
+        if self.balance != self.closing:
+            words += f" The balance now is {self.money(self.balance)}."
+        return words
 
     def money(self, units: int) -> str:
         """Units as a decimal number."""
@@ -106,17 +121,16 @@ def make_statement(
         book: the book.
         federation: its name.
         member: id or label.
-        run: only rounds of this run are shown; what else moved the balance goes into the opening.
-        first: the first round shown.
+        run: only rounds of this run are shown.
+        first: the first round shown; with it or `last`, nothing but rounds is.
         last: the last round shown.
         progress: called with the number of records read since the last call.
     """
     account = book.state(federation).account(member)
     past = State(0, federation)
     lines: list[Line] = []
-    balance = opening = 0
+    balance = 0
     sequence, hash_ = 0, ""
-    shown_all = run is None and first is None and last is None
     for record in book.records(federation):
         content = record.content
         past.apply(content)
@@ -126,22 +140,11 @@ def make_statement(
         line = _line(past, content, account, balance)
         if line is None:
             continue
-        inside = shown_all or (
-            line.kind == "round"
-            and run in (None, line.run)
-            and (first is None or (line.round or 0) >= first)
-            and (last is None or (line.round or 0) <= last)
-        )
-        if inside:
+        balance = line.balance
+        if _asked_for(line, run, first, last):
             lines.append(line)
-        else:
-            opening += line.amount
-        balance += line.amount
-    shown: list[Line] = []
-    running = opening
-    for line in lines:
-        running += line.amount
-        shown.append(replace(line, balance=running))
+    opening = lines[0].balance - lines[0].amount if lines else balance
+    closing = lines[-1].balance if lines else balance
     return Statement(
         federation,
         account.member,
@@ -149,10 +152,23 @@ def make_statement(
         past.currency,
         past.scale,
         opening,
+        closing,
+        closing - opening - sum(line.amount for line in lines),
         balance,
-        tuple(shown),
+        tuple(lines),
         sequence,
         hash_,
+    )
+
+
+def _asked_for(line: Line, run: str | None, first: int | None, last: int | None) -> bool:
+    if run is None and first is None and last is None:
+        return True
+    return (
+        line.round is not None
+        and run in (None, line.run)
+        and (first is None or line.round >= first)
+        and (last is None or line.round <= last)
     )
 
 

@@ -157,6 +157,10 @@ def watch(book: BookOption, federation: Federation = None, as_json: AsJson = Fal
         raise typer.Exit(1)
 
 
+#: Columns of a terminal from which a statement has room for charges and recomputed charges.
+_WIDE = 96
+
+
 def _show_statement(console: Console, found: Any) -> None:
     console.print(
         Text(
@@ -165,28 +169,40 @@ def _show_statement(console: Console, found: Any) -> None:
             f"Opening balance {found.money(found.opening)}"
         )
     )
-    table = Table("record", "booked", "what", "status")
-    for heading in ("statistic", "amount", "recomputed", "balance"):
+    table = Table()
+    for heading in ("record", "booked"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("what", overflow="fold", min_width=16)
+    # Where all is well, the words below say so, and a narrow terminal has no room for both.
+    headings = ["statistic", "amount", "recomputed", "balance"]
+    if not found.differing and console.width < _WIDE:
+        headings.remove("recomputed")
+    for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
     for x in found.lines:
-        what = f"round {x.round} of {x.run}" if x.kind == "round" else x.kind
         again = "" if x.recomputed is None else found.money(x.recomputed)
+        cells = {
+            "statistic": "" if x.statistic is None else f"{x.statistic:.6g}",
+            "amount": found.money(x.amount),
+            "recomputed": Text(again, style="" if x.recomputed in (None, x.amount) else "bold red"),
+            "balance": found.money(x.balance),
+        }
         table.add_row(
-            str(x.sequence),
-            x.time[:10],
-            Text(f"{what}: {x.note}" if x.note else what),
-            x.status,
-            "" if x.statistic is None else f"{x.statistic:.6g}",
-            found.money(x.amount),
-            Text(again, style="" if x.recomputed in (None, x.amount) else "bold red"),
-            found.money(x.balance),
+            str(x.sequence), x.time[:10], Text(_what(x)), *(cells[heading] for heading in headings)
         )
     console.print(table)
-    closing = f"Closing balance {found.money(found.closing)}. "
     wrong = len(found.differing)
-    closing += (
+    judged = (
         f"{wrong} round(s) were NOT charged as the terms say."
         if wrong
-        else "Every charge equals what the inputs in the book and the terms give."
+        else "Every charge, recomputed from the inputs in the book and the terms, is the same."
     )
-    console.print(Text(closing))
+    console.print(Text(f"{found.summary} {judged}"))
+
+
+def _what(line: Any) -> str:
+    """A record in a few words, with what is unusual about it."""
+    words = f"{line.run} {line.round}" if line.kind == "round" else line.kind
+    if line.status not in ("", "ok"):
+        words += f", {line.status}"
+    return f"{words}: {line.note}" if line.note else words
