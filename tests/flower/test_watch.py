@@ -1,5 +1,6 @@
 """`verax watch` and `verax audit --from-ledger`, on books of federations in this process."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -11,6 +12,8 @@ import numpy as np
 import pytest
 
 from verax.audit.live import CANNOT_TELL, judge_live
+from verax.ledger import Book, Report
+from verax.ledger.money import format_units
 from verax.mechanism import Weights
 
 from .grid import But, Honest, numpy_of, reply_to, terms
@@ -24,6 +27,22 @@ def verax(*arguments, code=0):
     )
     assert done.returncode == code, done.stdout + done.stderr
     return done.stdout if code == 0 else done.stderr
+
+
+def in_terminal(*command):
+    """What a command prints to a terminal of 24 lines and 80 columns."""
+    master, slave = os.openpty()
+    running = subprocess.Popen(
+        command, stdout=slave, env=os.environ | {"LINES": "24", "COLUMNS": "80"}
+    )
+    os.close(slave)
+    said = b""
+    with contextlib.suppress(OSError):  # the terminal's end, once the command is gone
+        while part := os.read(master, 1 << 16):
+            said += part
+    os.close(master)
+    assert running.wait() == 0
+    return said.decode()
 
 
 def jumping(request, after):
@@ -77,6 +96,27 @@ def test_watch_follows_a_federation_that_runs(run, tmp_path):
     assert [line.split(" of ")[1].split()[0] for line in said.splitlines()] == [
         "spring", "summer", "summer",
     ]  # fmt: skip
+
+
+def test_watch_in_a_terminal_with_more_members_than_lines(tmp_path):
+    """Who needs attention and who pays most stay in view; balances count deposits too."""
+    path = tmp_path / "book.db"
+    with Book.create(path) as book:
+        book.found("clinics", terms())
+        reports = [Report(f"m{i:02d}", statistic=1 + i / 100) for i in range(60)]
+        reports[7] = Report("m07", "rejected", reason="holds NaN")
+        book.post("clinics", "spring", 1, reports)
+        book.deposit("clinics", "m59", 123_456_789)
+    said = in_terminal(VERAX, "watch", path, "--once")
+    last = said[said.rindex("round 1 of run spring") :]
+    assert "and 48 members more" in last
+    assert "m07" in last
+    assert "rejected: holds NaN" in last
+    assert "m59" in last
+    assert "m30" not in last
+    with Book.open(path) as book:
+        owed = format_units(book.balances("clinics")["m59"], book.terms("clinics").scale)
+    assert owed in last
 
 
 def test_watch_says_what_is_wrong(tmp_path):

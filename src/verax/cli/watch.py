@@ -15,6 +15,9 @@ from rich.text import Text
 
 __all__ = ["watch"]
 
+#: Lines of a terminal that are not members: title, heading, borders, alarms.
+_AROUND = 12
+
 
 def watch(
     book: Annotated[str, typer.Argument(metavar="BOOK", help="A file, or a postgresql:// URL.")],
@@ -47,9 +50,10 @@ def watch(
                 for row in new:
                     typer.echo(json.dumps(row, ensure_ascii=False) if as_json else _line(row))
             return
-        with Live(follower.table(), console=console, refresh_per_second=4) as live:
+        room = max(console.height - _AROUND, 3)
+        with Live(follower.table(room), console=console, refresh_per_second=4) as live:
             for _ in steps:
-                live.update(follower.table())
+                live.update(follower.table(room))
 
 
 def _steps(
@@ -133,17 +137,26 @@ class _Follower:
             "members": rows,
         }
 
-    def table(self) -> Table:
-        """The last round of each member."""
+    def table(self, room: int) -> Table:
+        """The last round of each member and what it owes now.
+
+        Where there are more than there is room for: those with an alarm, those whose update did not
+        count, then those who pay or get most.
+        """
+        below = [f"ALARM {words}" for words in self._alarms[-5:]]
+        shown = sorted(self._members)
+        if len(shown) > room:
+            below.append(f"and {len(shown) - room} members more; --json has all")
+            shown = sorted(sorted(shown, key=self._telling)[:room])
         table = Table(
-            title=Text(f"{self._federation}: {self._head}"),
-            caption=Text("\n".join(f"ALARM {words}" for words in self._alarms[-5:])),
+            title=Text(f"{self._federation}: {self._head}"), caption=Text("\n".join(below))
         )
-        for heading, side in (("member", "left"), ("update", "left")):
-            table.add_column(heading, justify=side)  # pyright: ignore[reportArgumentType]
+        for heading in ("member", "update"):
+            table.add_column(heading)
         for heading in ("squared norm", f"pays ({self._currency})", "owes"):
             table.add_column(heading, justify="right", no_wrap=True)
-        for _, row in sorted(self._members.items()):
+        for number in shown:
+            row = self._members[number]
             words = row["status"] + (f": {row['reason']}" if row["reason"] else "")
             style = "bold red" if row["alarm"] else "" if row["status"] == "ok" else "yellow"
             table.add_row(
@@ -151,9 +164,13 @@ class _Follower:
                 Text(words, style=style),
                 "" if row["norm"] is None else f"{row['norm']:.6g}",
                 _money(row["payment"], self._scale),
-                _money(row["balance"], self._scale),
+                _money(self._balances[number], self._scale),
             )
         return table
+
+    def _telling(self, number: int) -> tuple[bool, bool, int]:
+        row = self._members[number]
+        return not row["alarm"], row["status"] == "ok", -abs(row["payment"])
 
 
 def _line(row: dict[str, Any]) -> str:
