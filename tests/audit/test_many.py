@@ -50,12 +50,17 @@ def test_the_page_is_small_and_lists_the_worst(report):
     assert sum(paid) == pytest.approx(0, abs=1e-5 * max(map(abs, paid)) * N)
     assert f"{min(paid):+.3g} to {max(paid):+.3g}" in found.summary["members_words"]
     assert "in the median" in found.summary["members_words"]
+    assert "at 1 no misreport that was tried gains anything" in str(found)
+    sizes = dict(map(tuple, found.summary["settings"]))["training samples per client"]
+    assert sizes == "4 to 4, 4 in the median"
 
 
 def test_rules_on_distances_are_judged_too(report):
     found, _ = report
     names = {row["name"] for row in found.summary["rules"]}
     assert {"squared-distance, discounted", "groves-ledyard, discounted"} <= names
+    worst = [row["worst_gain"] for row in found.summary["rules"]]
+    assert all(gain == 0 or gain > 1e-9 for gain in worst), "rounding is no gain"
 
 
 def test_the_terms_name_everybody(report):
@@ -74,6 +79,10 @@ def test_it_opens_at_once_and_finds_a_member(report, chromium):
     assert len(rows) == 20
     most = max(found.summary["members"], key=lambda row: row[1])
     assert rows[0].text.startswith(most[0])
+    harmed = chromium.find_elements("css selector", "#harm text[text-anchor=end]")
+    names = [text.text for text in harmed if text.text.startswith("cli")]
+    assert len(names) == 10
+    assert all(name.startswith("clinic ") for name in names)
     chromium.find_element("css selector", "#find").send_keys("0777")
     rows = chromium.find_elements("css selector", "#members tbody tr")
     assert [row.text.split()[1] for row in rows] == ["0777"]

@@ -131,14 +131,14 @@ def _harm(audit: dict[str, Any]) -> Figure:
     figure, panels = _panels(len(clients))
     for axes, client in zip(panels, clients, strict=True):
         worst = max(client["deviations"], key=lambda d: d["reward_gain"]["mean"])
-        names = list(worst["harm"])
-        mean = np.array([worst["harm"][name]["mean"] for name in names])
-        error = np.array([worst["harm"][name]["high"] for name in names]) - mean
+        others = list(worst["harm"])
+        mean = np.array([worst["harm"][other]["mean"] for other in others])
+        error = np.array([worst["harm"][other]["high"] for other in others]) - mean
+        names = [audit["members"][int(other)][0] for other in others]
         axes.barh(names, mean, xerr=error, color=_COLOURS[0], capsize=2)
         axes.axvline(0.0, color="0.6", lw=0.8)
         axes.set(title=f"{client['name']}:\n{worst['label']}", xlabel="rise of the others' loss")
         axes.title.set_fontsize(8)
-    panels[0].set_ylabel("client")
     return figure
 
 

@@ -191,6 +191,8 @@ class Judgement:
         gains = self.evidence.gains
         price, _ = _joint_lowest(self.evidence, rises)
         worst = float(np.max((gains - price * rises).mean(axis=2), initial=0.0))
+        if worst < 1e-12 * np.max(np.abs(gains), initial=0.0):  # rounding, where gain is price
+            worst = 0.0
         windows = _windows(self.evidence, rises, slice(None))
         low, high = common_window(windows)
         text = f"{low:.3g} … {'∞' if np.isinf(high) else f'{high:.3g}'}" if low <= high else "none"

@@ -49,6 +49,7 @@ def _render(audit: dict[str, Any]) -> str:
     environment.filters["number"] = _number
     environment.filters["price"] = _price
     environment.filters["window"] = _window
+    environment.filters["powers"] = _powers
     return environment.from_string(source).render(
         audit=audit, style_hash=_hash(source, "style"), script_hash=_hash(source, "script")
     )
@@ -80,6 +81,11 @@ def _price(value: float | None) -> str:
     """A number without the zeros that only say how exact it is: 1.00 becomes 1."""
     text = re.sub(r"(\.\d*?)0+(?=$|·)", r"\1", _number(value))
     return re.sub(r"^1·10", "10", re.sub(r"\.(?=$|·)", "", text))
+
+
+def _powers(text: str) -> str:
+    """Numbers in a text as the page writes them: 6.9e-07 becomes 6.9·10⁻⁷."""
+    return re.sub(r"\d\S*e[+-]\d+", lambda found: _price(float(found[0])), text)
 
 
 def _window(window: dict[str, Any] | None) -> str:

@@ -143,12 +143,16 @@ def verdict(judgement: Judgement) -> list[str]:
         name, worst = choices[k]
         end = "∞" if math.isinf(high) else f"{high:.3g}"
         unit = "times the profile" if best.name == "profile" else "as C"
-        lines.append(
-            f"The {best.name} price holds from {low:.3g} to {end} {unit}; at "
-            f"{judgement.multiplier:.3g} the best misreport tried ({name}, "
-            f"{task.names[plan.deviators[k]]}) gains {worst:.2g}, {worst / sizes[k]:.2%} of that "
-            "member's honest reward."
-        )
+        words = f"The {best.name} price holds from {low:.3g} to {end} {unit}; at "
+        words += f"{judgement.multiplier:.3g} "
+        if worst > 0:
+            words += (
+                f"the best misreport tried ({name}, {task.names[plan.deviators[k]]}) gains "
+                f"{worst:.2g}, {worst / sizes[k]:.2%} of that member's honest reward."
+            )
+        else:
+            words += "no misreport that was tried gains anything."
+        lines.append(words)
     else:
         lines.append(f"No schedule deters everything that was tried. {_reason(judgement)}")
     return lines
@@ -279,7 +283,10 @@ def _payments(judgement: Judgement) -> dict[str, Any]:
 
 def _settings(judgement: Judgement) -> list[list[str]]:
     plan, evidence = judgement.plan, judgement.evidence
-    sizes = ", ".join(str(len(batch[0])) for batch in judgement.task.train[:20])
+    counts = [len(batch[0]) for batch in judgement.task.train]
+    sizes = ", ".join(map(str, counts))
+    if len(counts) > _MANY:
+        sizes = f"{min(counts)} to {max(counts)}, {np.median(counts):g} in the median"
     return [
         ["protocol", str(plan.make_protocol())],
         ["rounds", str(plan.rounds)],
