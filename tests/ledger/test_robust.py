@@ -75,6 +75,53 @@ def test_a_disk_that_refuses_to_write(path, terms):
         assert book.last_round("clinics", "first") == last
 
 
+ON_A_SMALL_VOLUME = """
+import sys
+from pathlib import Path
+from verax.ledger import Book, BookUnavailableError, Report
+from verax.ledger.verify import verify
+from verax.mechanism import Price, Terms
+
+volume = Path(sys.argv[1])
+(volume / "ballast").write_bytes(bytes(200_000))
+path, last = volume / "book.db", 0
+with Book.create(path) as book:
+    book.found("clinics", Terms(Price.constant(0.5)))
+    try:
+        for t in range(1, 9999):
+            reports = [Report(f"m{i}", statistic=float(i)) for i in range(50)]
+            book.post("clinics", "first", t, reports)
+            last = t
+    except BookUnavailableError as error:
+        print(error)
+assert last > 10
+assert (verify(path).ok, verify(path).rounds) == (True, last)
+(volume / "ballast").unlink()
+with Book.open(path) as book:
+    assert book.post("clinics", "first", last + 1, [Report("m1", statistic=1.0)]).posted
+assert (verify(path).ok, verify(path).rounds) == (True, last + 1)
+print("all is well")
+"""
+
+
+def test_a_full_volume(tmp_path):
+    """A volume of one megabyte, mounted for this process alone; freed, the book goes on."""
+    mount = 'mount -t tmpfs -o size=1m none "$0" && echo mounted && exec "$@"'
+    alone = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, str(tmp_path)]
+    try:
+        done = subprocess.run(
+            [*alone, sys.executable, "-c", ON_A_SMALL_VOLUME, str(tmp_path)],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    except FileNotFoundError:
+        pytest.skip("needs unshare: apt-get install util-linux")
+    if not done.stdout.startswith("mounted"):
+        pytest.skip(f"this machine lets nobody mount a volume of its own ({done.stderr.strip()})")
+    assert done.returncode == 0, done.stderr
+    assert "disk is full; free some space" in done.stdout
+    assert "all is well" in done.stdout
+
+
 def test_a_read_only_file(book, path):
     with Book.open(path, read_only=True) as reader:
         assert reader.balances("clinics")["a"] == 150
