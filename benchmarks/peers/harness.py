@@ -131,13 +131,18 @@ def report(
         "protocol": task.protocol,
         "clients": task.clients,
         "rounds": timing.rounds,
-        "rounds_per_cpu_second": round(timing.rounds / timing.cpu_seconds, 3),
-        "rounds_per_second": round(timing.rounds / timing.seconds, 3),
+        "rounds_per_cpu_second": _four(timing.rounds / timing.cpu_seconds),
+        "rounds_per_second": _four(timing.rounds / timing.seconds),
         "setup_seconds": round(timing.setup_seconds, 2),
         "peak_rss_mb": round(rss_mb, 1),
         "threads": threads,
     }
     print(json.dumps(line), flush=True)
+
+
+def _four(value: float) -> float:
+    """To four figures, however small: a round of many clients takes minutes."""
+    return float(f"{value:.4g}")
 
 
 def _losses(task: Task, parameters: Mapping[str, Array]) -> tuple[float, float]:
