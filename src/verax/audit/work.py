@@ -102,9 +102,10 @@ def all_runs(plan: Plan, segment: int) -> list[Run]:
     return found
 
 
-def batches(runs: list[Run], clients: int, parameters: int, memory: int) -> list[Batch]:
-    """Runs in batches that fit the cache and the memory (bytes)."""
-    width = batch_width(clients, parameters, memory)
+def batches(
+    runs: list[Run], rounds: int, clients: int, parameters: int, memory: int
+) -> list[Batch]:
+    """Runs of T rounds in batches that fit the cache and the memory (bytes)."""
     groups: dict[tuple[str, bool, bool, int, int], list[Run]] = {}
     for run in runs:
         plain = isinstance(run.reporting, ScaleAndNoise | Timed) and not getattr(
@@ -112,16 +113,31 @@ def batches(runs: list[Run], clients: int, parameters: int, memory: int) -> list
         )
         key = (run.aggregator, run.role != "honest", not plain, run.branch, run.seed)
         groups.setdefault(key, []).append(run)
+    most = batch_width(clients, parameters, memory)
     result: list[Batch] = []
     for key in sorted(groups):
         group = groups[key]
-        largest = max(len(other) for name, other in groups.items() if name[:3] == key[:3])
-        wide = min(width, largest)
+        # Groups that differ in branch and seed alone share a compiled program, so one width.
+        alike = [(len(other), rounds - k[3]) for k, other in groups.items() if k[:3] == key[:3]]
+        wide = _least_filled(alike, most)
         result += [
             Batch(len(result) + k // wide, tuple(group[k : k + wide]), wide)
             for k in range(0, len(group), wide)
         ]
     return result
+
+
+def _least_filled(groups: list[tuple[int, int]], most: int) -> int:
+    """The width at which groups of so many runs, of so many rounds each, are filled up least.
+
+    From half of the most on, for narrow batches are slower; the wider of two that are as good.
+    """
+    most = min(most, max(count for count, _ in groups))
+
+    def computed(width: int) -> int:
+        return sum(-(-count // width) * width * rounds for count, rounds in groups)
+
+    return min(range(most, most // 2, -1), key=computed)
 
 
 def layout(plan: Plan, simulator: Simulator, folder: Path) -> tuple[list[Batch], int]:
@@ -131,7 +147,7 @@ def layout(plan: Plan, simulator: Simulator, folder: Path) -> tuple[list[Batch],
     """
     memory = json.loads((folder / "work" / "settings.json").read_text())["memory"]
     clients, parameters = simulator.task.clients, simulator.parameters
-    found = batches(all_runs(plan, simulator.segment), clients, parameters, memory)
+    found = batches(all_runs(plan, simulator.segment), plan.rounds, clients, parameters, memory)
     return found, max(1, memory // run_bytes(clients, parameters))
 
 
