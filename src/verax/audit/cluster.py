@@ -3,8 +3,8 @@
 A job is files in, files out. A *hand* is an actor pinned to one core that does jobs in a folder of
 its own and hands back the files they left; only the driver writes to the record. So the record is
 that of a local run, whatever the number of hands. Ray puts the task once on each node and restarts
-hands that die; what they were doing is done again. The driver holds the results of as many jobs as
-there are hands, and no more.
+hands that die; what they were doing is done again. A hand has one job to do and one to do next, so
+that it never waits for the driver, which holds no more results than that.
 """
 
 from __future__ import annotations
@@ -95,9 +95,9 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:
 
 
 def _do_all(ray: Any, driver: Worker, hands: list[Any], jobs: list[str]) -> None:
-    """Give each hand a job at a time; write what comes back; try again what failed."""
+    """Keep two jobs with each hand; write what comes back; try again what failed."""
     waiting, tries = deque(jobs), dict.fromkeys(jobs, 0)
-    free, busy = deque(hands), {}
+    free, busy = deque([*hands, *hands]), {}
     while waiting or busy:
         while waiting and free:
             name = waiting.popleft()
