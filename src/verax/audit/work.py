@@ -113,13 +113,15 @@ def batches(
         )
         key = (run.aggregator, run.role != "honest", not plain, run.branch, run.seed)
         groups.setdefault(key, []).append(run)
+    # Groups that differ in branch and seed alone share a compiled program, so one width.
+    programs: dict[tuple[str, bool, bool], list[tuple[int, int]]] = {}
+    for key, group in groups.items():
+        programs.setdefault(key[:3], []).append((len(group), rounds - key[3]))
     most = batch_width(clients, parameters, memory)
+    widths = {program: _least_filled(alike, most) for program, alike in programs.items()}
     result: list[Batch] = []
     for key in sorted(groups):
-        group = groups[key]
-        # Groups that differ in branch and seed alone share a compiled program, so one width.
-        alike = [(len(other), rounds - k[3]) for k, other in groups.items() if k[:3] == key[:3]]
-        wide = _least_filled(alike, most)
+        group, wide = groups[key], widths[key[:3]]
         result += [
             Batch(len(result) + k // wide, tuple(group[k : k + wide]), wide)
             for k in range(0, len(group), wide)
