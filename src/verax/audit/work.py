@@ -16,13 +16,13 @@ import numpy as np
 from verax.audit.plan import Plan
 from verax.game import Levels, Reporting, ScaleAndNoise, Timed
 from verax.learning import Simulator, honest
+from verax.learning.outer import CACHE_NUMBERS
 
 __all__ = ["Batch", "Run", "all_runs", "batch_width", "batches", "branches", "layout", "levels_of"]
 
-#: Numbers (parameters × clients × runs) that a batch works on at once: about what a core's cache
-#: holds. Larger batches gain nothing on a CPU, smaller ones pay for starting each operation. A few
-#: runs still gain when they are larger: what depends on the samples alone is computed once for all.
-_CACHE_NUMBERS = 150_000
+# A batch works on as many numbers (parameters × clients × runs) at once as a core's cache holds.
+# Larger batches gain nothing on a CPU, smaller ones pay for starting each operation. A few runs
+# still gain when they are larger: what depends on the samples alone is computed once for all.
 _WIDEST = 16
 _FEW_NUMBERS = 1_500_000
 _FEW = 4
@@ -156,7 +156,7 @@ def layout(plan: Plan, simulator: Simulator, folder: Path) -> tuple[list[Batch],
 def batch_width(clients: int, parameters: int, memory: int) -> int:
     """How many runs a batch holds: as the cache likes it, and no more than the memory allows."""
     numbers = clients * parameters
-    wanted = max(_CACHE_NUMBERS // numbers, min(_FEW, _FEW_NUMBERS // numbers))
+    wanted = max(CACHE_NUMBERS // numbers, min(_FEW, _FEW_NUMBERS // numbers))
     allowed = memory // run_bytes(clients, parameters)
     return max(1, min(wanted, allowed, _WIDEST))
 

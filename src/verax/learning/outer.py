@@ -16,14 +16,24 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["FEW", "Outer", "dense", "inner_products", "is_outer", "pair_by_pair", "squared_norms"]
+__all__ = [
+    "CACHE_NUMBERS",
+    "FEW",
+    "Outer",
+    "dense",
+    "inner_products",
+    "is_outer",
+    "pair_by_pair",
+    "squared_norms",
+]
 
 Array = jax.Array
 
 #: Up to so many clients, inner products pair by pair are faster than a product of all with all.
 FEW = 8
 
-_CACHE_NUMBERS = 150_000
+#: Numbers that a core's cache holds, about: beyond it, moving them costs more than computing.
+CACHE_NUMBERS = 150_000
 
 
 class Outer(NamedTuple):
@@ -76,7 +86,7 @@ class Outer(NamedTuple):
         columns = self.right.shape[-1]
         operations = n * (n + 1) * samples**2 * (rows + columns)
         moved = n * (n + 3) * rows * columns
-        return operations < moved * (1 if n * rows * columns < _CACHE_NUMBERS else 7)
+        return operations < moved * (1 if n * rows * columns < CACHE_NUMBERS else 7)
 
     @property
     def pays_for_norms(self) -> bool:
