@@ -165,6 +165,10 @@ def test_a_statement_shows_everything_that_moved_a_balance(small):
         assert ends.opening + shown + ends.between == ends.closing
         nothing = make_statement(book, "clinics", "a", run="never")
         assert (nothing.lines, nothing.opening) == ((), statement.closing)
+        assert "No record was found" in to_html(nothing)
+        assert "Every charge" not in to_html(nothing)
+        with pytest.raises(ValueError, match="first is round 5, after the last, 2"):
+            make_statement(book, "clinics", "a", first=5, last=2)
         rows = list(csv.DictReader(io.StringIO(to_csv(statement))))
         assert [int(row["amount"]) for row in rows] == [x.amount for x in statement.lines]
         data = json.loads(json.dumps(to_json(statement)))

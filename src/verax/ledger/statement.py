@@ -93,6 +93,8 @@ class Statement:
     @property
     def summary(self) -> str:
         """What the lines come to, in a sentence or two."""
+        if not self.lines:
+            return f"No record was found. The balance now is {self.money(self.balance)}."
         words = f"Closing balance {self.money(self.closing)}."
         if self.between:
             words += f" Records between these that are not shown moved {self.money(self.between)}."
@@ -126,6 +128,8 @@ def make_statement(
         last: the last round shown.
         progress: called with the number of records read since the last call.
     """
+    if first is not None and last is not None and first > last:
+        raise ValueError(f"first is round {first}, after the last, {last}; give them in order")
     account = book.state(federation).account(member)
     past = State(0, federation)
     lines: list[Line] = []

@@ -197,7 +197,7 @@ def _show_statement(console: Console, found: Any) -> None:
         if wrong
         else "Every charge, recomputed from the inputs in the book and the terms, is the same."
     )
-    console.print(Text(f"{found.summary} {judged}"))
+    console.print(Text(f"{found.summary} {judged}" if found.lines else found.summary))
 
 
 def _what(line: Any) -> str:
