@@ -47,6 +47,22 @@ def test_threads_layout_and_company_change_no_bit():
     assert squared_norms(sent[::-1], [replies[0][::-1]])[0] == one[0]
 
 
+def test_byte_order_alignment_and_locked_memory_change_no_bit():
+    sent, reply = made(np.float32, 0)[-1], made(np.float32, 1)[-1]
+    one = squared_norms([sent], [[reply]])
+    assert (squared_norms([sent], [[reply.astype(">f4")]]) == one).all()
+    askew = np.frombuffer(b"?" + reply.tobytes(), np.float32, offset=1).reshape(reply.shape)
+    assert not askew.flags.aligned
+    assert not askew.flags.writeable
+    assert (squared_norms([sent], [[askew]]) == one).all()
+    assert reply.flags.writeable
+
+
+def test_nobody_replied():
+    assert squared_norms([np.zeros(3)], []).shape == (0,)
+    assert gram_of_updates([np.zeros(3)], []).shape == (0, 0)
+
+
 def test_the_gram_matrix():
     sent, replies = made(np.float32, 0), [made(np.float32, i) for i in (1, 2, 3, 4)]
     flat = [

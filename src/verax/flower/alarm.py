@@ -18,9 +18,8 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from statistics import median
 from typing import Any
-
-import numpy as np
 
 __all__ = ["Alarm", "norms_of"]
 
@@ -53,16 +52,16 @@ class Alarm:
         logs = {name: math.log(value) for name, value in norms.items() if 0 < value < math.inf}
         if len(logs) < 2:
             return {}
-        usual = {name: float(np.median(past)) for name, past in self._places.items()}
+        usual = {name: median(past) for name, past in self._places.items()}
         known = [value - usual[name] for name, value in logs.items() if name in usual]
-        level = float(np.median(known or list(logs.values())))
+        level = median(known or logs.values())
         spreads = {name: self._spread(past) for name, past in self._places.items()}
         found: dict[str, str] = {}
         for name, value in logs.items():
             past = self._places.setdefault(name, deque(maxlen=self._window))
             if len(past) >= self._fewest:
                 others = [spread for other, spread in spreads.items() if other != name]
-                spread = max(spreads[name], float(np.median(others)) if others else 0.0)
+                spread = max(spreads[name], median(others) if others else 0.0)
                 width = max(self._k * 1.4826 * spread, self._floor)
                 moved = value - level - usual[name]
                 if abs(moved) > width:
@@ -75,7 +74,8 @@ class Alarm:
 
     @staticmethod
     def _spread(past: deque[float]) -> float:
-        return float(np.median(np.abs(np.asarray(past) - np.median(past))))
+        middle = median(past)
+        return median(abs(value - middle) for value in past)
 
 
 def norms_of(content: Mapping[str, Any], names: Mapping[int, str]) -> dict[str, float]:
