@@ -6,6 +6,7 @@ same seed. Payments are computed by `verax.mechanism` from the recorded statisti
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,9 @@ from verax.mechanism import GrovesLedyard, Rule, SquaredDistance, SquaredNorm, b
 __all__ = ["Evidence"]
 
 Array = NDArray[np.float64]
+
+#: Recorded numbers that are priced at a time: many short runs together, a long one alone.
+_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,23 +135,21 @@ class Evidence:
 
     def honest_payments(self, rule: Rule, prices: Array) -> Array:
         """What honest clients pay in every round, mean over seeds, (T, N)."""
-        return np.mean([_paid(run, rule, prices) for run in self._honest], axis=0)
+        return _paid(self._honest, rule, prices).mean(axis=0)
 
     def series(self, rule: Rule, prices: Array | float = 1.0) -> Array:
         """What a deviator pays more in each round, (C, D, S, T), at prices per round and client."""
         T, N = self.plan.rounds, self.plan.clients
         price = np.broadcast_to(np.asarray(prices, dtype=np.float64), (T, N))
 
-        def paid(run: Recorded) -> Array:
-            return _paid(run, rule, price[run.run.branch :])
-
         result = np.zeros((len(self.plan.deviators), len(self.deviations), len(self._seeds), T))
-        truth = [paid(run) for run in self._honest]
+        truth = _paid(self._honest, rule, price)
         for k, c in enumerate(self.plan.deviators):
             for d, deviation in enumerate(self.deviations):
-                for s, run in enumerate(self._by_deviation[c, deviation]):
-                    begin = run.run.branch
-                    result[k, d, s, begin:] = paid(run)[:, c] - truth[s][begin:, c]
+                runs = self._by_deviation[c, deviation]
+                begin = runs[0].run.branch
+                paid = _paid(runs, rule, price[begin:])
+                result[k, d, :, begin:] = paid[..., c] - truth[:, begin:, c]
         return result
 
     @cached_property
@@ -185,16 +187,24 @@ class Evidence:
         return self.plan.make_reward()(losses)
 
 
-def _paid(run: Recorded, rule: Rule, prices: Array) -> Array:
-    """What everybody pays in each round, from what the record has."""
-    gram, here = run.gram.astype(np.float64), run.present
-    square = gram.shape[1] == gram.shape[2]
+def _paid(runs: Sequence[Recorded], rule: Rule, prices: Array) -> Array:
+    """What everybody pays in each round of like runs, from what the record has, (S, T, N)."""
+    most = max(1, _AT_ONCE // max(runs[0].gram.size, 1))
+    parts = [runs[i : i + most] for i in range(0, len(runs), most)]
+    return np.concatenate([_paid_at_once(part, rule, prices) for part in parts])
+
+
+def _paid_at_once(runs: Sequence[Recorded], rule: Rule, prices: Array) -> Array:
+    here = np.stack([run.present for run in runs])
     if rule.statistic == "misreport":
-        statistics = run.misreport.astype(np.float64)
-    elif rule.statistic == "norms":
-        statistics = np.diagonal(gram, axis1=1, axis2=2).copy() if square else gram[..., 0]
+        statistics = np.stack([run.misreport for run in runs])
+        return pay(rule, statistics, prices, present=here).amounts
+    gram = np.stack([run.gram for run in runs]).astype(np.float64)
+    square = gram.shape[-2] == gram.shape[-1]
+    if rule.statistic == "norms":
+        statistics = np.diagonal(gram, axis1=-2, axis2=-1) if square else gram[..., 0]
     elif square:
-        statistics = (gram + np.swapaxes(gram, 1, 2)) / 2
+        statistics = (gram + np.swapaxes(gram, -2, -1)) / 2
     else:
         assert isinstance(rule, SquaredDistance | GrovesLedyard)
         n = np.maximum(np.count_nonzero(here, axis=-1), 2)[..., None]

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
 from verax.files import write_bytes
@@ -34,16 +36,17 @@ def draw(audit: dict[str, Any], folder: Path) -> list[Path]:
 
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write a figure as PNG and SVG; the same audit gives the same bytes."""
+    figure.set_dpi(130)
     figure.draw_without_rendering()  # lays the panels out, once for both formats
     figure.set_layout_engine("none")
-    files: list[Path] = []
-    for kind in ("png", "svg"):
-        buffer = BytesIO()
-        metadata = {"Date": None} if kind == "svg" else {"Software": None}
-        with rc_context({"svg.hashsalt": "verax"}):
-            figure.savefig(buffer, format=kind, dpi=130, metadata=metadata)
-        files.append(stem.with_name(f"{stem.name}.{kind}"))
-        write_bytes(files[-1], buffer.getvalue())
+    # The canvases themselves: `savefig` draws everything once more, only to lay it out.
+    png, svg = BytesIO(), BytesIO()
+    FigureCanvasAgg(figure).print_png(png, metadata={"Software": None})
+    with rc_context({"svg.hashsalt": "verax"}):
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+    files = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    for path, drawn in zip(files, (png, svg), strict=True):
+        write_bytes(path, drawn.getvalue())
     return files
 
 

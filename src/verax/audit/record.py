@@ -100,7 +100,10 @@ def write_table(path: Path, tables: Iterable[Any]) -> None:
         writer = None
         for table in tables:
             if writer is None:
-                writer = pq.ParquetWriter(file, table.schema, compression="zstd")
+                # Statistics hardly repeat: a dictionary would take more time and space.
+                writer = pq.ParquetWriter(
+                    file, table.schema, compression="zstd", use_dictionary=False
+                )
             writer.write_table(table)
         if writer is not None:
             writer.close()
