@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_digits
 
 from verax.game import Quadratics
 from verax.tasks import digits, partition, quadratics
@@ -44,6 +45,17 @@ def test_splits_differ_as_they_say():
     assert_allclose(sizes, [83, 167, 250], atol=1)
     groups = partition.by_label(LABELS, 3, rng)
     assert not set(LABELS[groups[0]]) & set(LABELS[groups[1]])
+
+
+def test_the_digits_are_those_that_scikit_learn_loads():
+    whole = load_digits()
+    task = digits(split="iid")
+    own = [batch for part in (task.train, task.test) for batch in part]
+    rows = np.column_stack(
+        [np.concatenate([x for x, _ in own]) * 16, np.concatenate([y for _, y in own])]
+    )
+    wanted = np.column_stack([whole.data, whole.target])
+    assert sorted(map(tuple, rows.tolist())) == sorted(map(tuple, wanted.tolist()))
 
 
 def test_digits_is_reproducible_and_complete():

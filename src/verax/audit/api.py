@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from verax.audit import figures
 from verax.audit.judge import Judgement, judge
 from verax.audit.plan import Plan
 from verax.audit.propose import propose, terms_toml
@@ -107,6 +106,8 @@ def audit(
     found = summary(judgement, folder)
     write_text(folder / "audit.json", json.dumps(found, indent=1, ensure_ascii=False))
     write_text(folder / "terms.toml", terms_toml(judgement))
+    from verax.audit import figures  # here, so that workers need not load matplotlib
+
     figures.draw(found, folder / "figures")
     write_report(found, folder / "report.html")
     return Audit(judgement, found, folder)

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from verax.audit.windows import interval
 from verax.mechanism import SquaredNorm, pay
 
 __all__ = ["CANNOT_TELL", "Live", "LiveMember", "judge_live"]
@@ -179,7 +180,7 @@ def judge_live(
                 absent=int((listed[:, i] & ~present[:, i]).sum()),
                 paid=float(mine.sum()),
                 tax=float(mine.mean()),
-                tax_interval=_interval(mine),
+                tax_interval=interval(mine)[1:],
                 norm=float(norms[present[:, i], i].mean()) if present[:, i].any() else 0.0,
                 margin=float(shares.amounts[:, i].sum()),
                 drift=drift,
@@ -211,13 +212,6 @@ def _columns(
         for number, units in zip(content["accounts"], content["amounts"], strict=True):
             amounts[t, place[number]], listed[t, place[number]] = units / 10**scale, True
     return norms, present, amounts, listed
-
-
-def _interval(values: Array) -> tuple[float, float]:
-    if values.size < 2:
-        return float(values.mean()), float(values.mean())
-    half = float(stats.t.ppf(0.975, values.size - 1) * values.std(ddof=1) / np.sqrt(values.size))
-    return float(values.mean()) - half, float(values.mean()) + half
 
 
 def _drift(

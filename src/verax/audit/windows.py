@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special
 
 __all__ = ["Window", "common_window", "find_window", "interval", "lowest", "valley"]
 
@@ -62,7 +62,7 @@ def interval(values: Array) -> tuple[float, float, float]:
     mean = float(values.mean())
     if n < 2:
         return mean, mean, mean
-    half = float(stats.t.ppf(0.975, n - 1) * values.std(ddof=1) / np.sqrt(n))
+    half = float(special.stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n))
     return mean, mean - half, mean + half
 
 
