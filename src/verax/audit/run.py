@@ -14,6 +14,7 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
@@ -170,7 +171,12 @@ def _in_threads(plan: Plan, task: Task, folder: Path, workers: int, progress: Pr
 
 
 def _in_processes(folder: Path, workers: int, progress: Progress) -> None:
-    errors = [folder / "work" / f"worker-{k}.log" for k in range(workers)]
+    # What workers complain of is not kept in the folder: its disk may be what is full.
+    with tempfile.TemporaryDirectory(prefix="verax-") as logs:
+        _watch_processes(folder, [Path(logs) / str(k) for k in range(workers)], progress)
+
+
+def _watch_processes(folder: Path, errors: list[Path], progress: Progress) -> None:
     running: list[subprocess.Popen[str]] = []
     lock = threading.Lock()
 
@@ -181,8 +187,8 @@ def _in_processes(folder: Path, workers: int, progress: Progress) -> None:
 
     try:
         for k, log in enumerate(errors):
+            command = [sys.executable, "-m", "verax.audit.process", str(folder), str(k)]
             with log.open("w") as file:
-                command = [sys.executable, "-m", "verax.audit.process", str(folder), str(k)]
                 running.append(
                     subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True)
                 )

@@ -67,7 +67,7 @@ class Batch:
 
     @property
     def first(self) -> Run:
-        """Any of its runs; seed, branch and aggregator are the same for all."""
+        """The honest run if there is one; seed, branch and aggregator are the same for all."""
         return self.runs[0]
 
 
@@ -106,22 +106,22 @@ def batches(
     runs: list[Run], rounds: int, clients: int, parameters: int, memory: int
 ) -> list[Batch]:
     """Runs of T rounds in batches that fit the cache and the memory (bytes)."""
-    groups: dict[tuple[str, bool, bool, int, int], list[Run]] = {}
+    groups: dict[tuple[str, bool, int, int], list[Run]] = {}
     for run in runs:
         plain = isinstance(run.reporting, ScaleAndNoise | Timed) and not getattr(
             run.reporting, "b", 0
         )
-        key = (run.aggregator, run.role != "honest", not plain, run.branch, run.seed)
+        key = (run.aggregator, not plain, run.branch, run.seed)
         groups.setdefault(key, []).append(run)
     # Groups that differ in branch and seed alone share a compiled program, so one width.
-    programs: dict[tuple[str, bool, bool], list[tuple[int, int]]] = {}
+    programs: dict[tuple[str, bool], list[tuple[int, int]]] = {}
     for key, group in groups.items():
-        programs.setdefault(key[:3], []).append((len(group), rounds - key[3]))
+        programs.setdefault(key[:2], []).append((len(group), rounds - key[2]))
     most = batch_width(clients, parameters, memory)
     widths = {program: _least_filled(alike, most) for program, alike in programs.items()}
     result: list[Batch] = []
     for key in sorted(groups):
-        group, wide = groups[key], widths[key[:3]]
+        group, wide = groups[key], widths[key[:2]]
         result += [
             Batch(len(result) + k // wide, tuple(group[k : k + wide]), wide)
             for k in range(0, len(group), wide)

@@ -188,7 +188,7 @@ class Worker:
             nonlocal clock
             self._progress(length * count)
             if state.round in keep:
-                save_state(self._branch_file(batch, state.round), state, [])
+                save_state(self._branch_file(batch, state.round), state.of_run(0), [])
             if self.stop.is_set() or time.monotonic() - clock > _SAVE_EVERY:
                 save_state(saved, state, records)
                 clock = time.monotonic()

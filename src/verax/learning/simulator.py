@@ -70,6 +70,13 @@ class State(NamedTuple):
     history: Any  # (R, N, 2)
     round: int  # rounds already done
 
+    def of_run(self, run: int) -> State:
+        """One of them alone."""
+        params, history = jax.tree.map(
+            lambda leaf: leaf[run : run + 1], (self.params, self.history)
+        )
+        return State(params, history, self.round)
+
 
 class Evaluation(NamedTuple):
     """Every client's test loss and accuracy (NaN if the task has none), (R, N) each."""
