@@ -160,7 +160,7 @@ def ray_rows(rounds: int) -> list[tuple[str, float]]:
             return time.perf_counter() - begin
 
         seconds("short", (1, 2), ways["one process"])
-        return [(name, seconds(name, (2, 24), options)) for name, options in ways.items()]
+        return [(name, seconds(name, (2, 40), options)) for name, options in ways.items()]
 
 
 def ray_table() -> str:
