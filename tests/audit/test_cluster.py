@@ -40,7 +40,7 @@ def test_a_killed_hand_changes_nothing(local, tmp_path):
     killed = None
     deadline = time.monotonic() + 120
     while killed is None and time.monotonic() < deadline and process.poll() is None:
-        if list((folder / "work").glob("batch-*.runs.parquet")) and (found := hands(process.pid)):
+        if list((folder / "work").glob("batch-*.runs.arrow")) and (found := hands(process.pid)):
             killed = found[0]
             os.kill(killed, signal.SIGKILL)
         time.sleep(0.05)
@@ -54,7 +54,7 @@ def test_a_killed_hand_changes_nothing(local, tmp_path):
 def test_a_killed_driver_goes_on(local, tmp_path):
     folder = tmp_path / "audit"
     process = start(folder, "--on", "ray", "--workers", "1")
-    while not list((folder / "work").glob("batch-*.runs.parquet")) and process.poll() is None:
+    while not list((folder / "work").glob("batch-*.runs.arrow")) and process.poll() is None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

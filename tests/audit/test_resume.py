@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.command import verax
+from verax.audit.record import read_part
 
 VERAX = Path(sys.executable).with_name("verax")
 COMMAND = ["audit", "--model", "softmax", "--rounds", "200", "--scales", "0.5,1,3"]
@@ -78,7 +79,7 @@ def stopped_in_mid_run(tmp_path):
     for attempt in range(5):
         folder = tmp_path / f"audit-{attempt}"
         process = start(folder)
-        while not list((folder / "work").glob("batch-*.runs.parquet")) and process.poll() is None:
+        while not list((folder / "work").glob("batch-*.runs.arrow")) and process.poll() is None:
             time.sleep(0.02)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=60)
@@ -92,7 +93,7 @@ def test_ctrl_c_keeps_finished_work(undisturbed, tmp_path):
     folder, code, err = stopped_in_mid_run(tmp_path)
     assert code == 130, err
     assert "stopped; the same command goes on from here" in err
-    assert list((folder / "work").glob("batch-*.runs.parquet"))
+    assert list((folder / "work").glob("batch-*.runs.arrow"))
     process = start(folder)
     _, err = process.communicate()
     assert process.returncode == 0, err
@@ -150,8 +151,8 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(tmp_path):
         assert process.returncode == 2
         assert "No space left" in err
         assert not list(small.rglob("*.part"))
-        for table in small.rglob("*.parquet"):
-            pq.read_table(table)
+        for table in small.rglob("*.arrow"):
+            read_part(table)
     finally:
         subprocess.run(["umount", small], check=False)
 

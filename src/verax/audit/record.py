@@ -7,7 +7,7 @@ those of the honest run of its seed and stand there only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,15 @@ from verax.files import write_with
 from verax.game.reporting import from_json
 from verax.learning import Outcome
 
-__all__ = ["Recorded", "batch_tables", "load", "read_table", "write_table"]
+__all__ = [
+    "Recorded",
+    "batch_tables",
+    "load",
+    "read_part",
+    "read_table",
+    "write_part",
+    "write_table",
+]
 
 Array = NDArray[np.float64]
 
@@ -111,10 +119,29 @@ def write_table(path: Path, tables: Iterable[Any]) -> None:
     write_with(path, write)
 
 
+def write_part(path: Path, table: Any) -> None:
+    """Write the table of one batch, whole or not at all, in a form that is quick to read again."""
+
+    def write(file: Any) -> None:
+        with pa.ipc.new_file(file, table.schema) as writer:
+            writer.write_table(table)
+
+    write_with(path, write)
+
+
+def read_part(path: Path) -> Any:
+    """Read what `write_part` wrote."""
+    return _read(path, lambda: pa.ipc.open_file(pa.memory_map(str(path))).read_all())
+
+
 def read_table(path: Path) -> Any:
     """Read a Parquet file; a broken or foreign one is named."""
+    return _read(path, lambda: pq.read_table(path))
+
+
+def _read(path: Path, read: Callable[[], Any]) -> Any:
     try:
-        return pq.read_table(path)
+        return read()
     except (pa.ArrowInvalid, OSError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from verax.audit.plan import Plan
-from verax.audit.record import read_table, write_table
+from verax.audit.record import read_part, write_table
 from verax.audit.work import all_runs, run_bytes
 from verax.audit.worker import Progress, StoppedError, Worker
 from verax.files import write_text, write_with
@@ -287,6 +287,6 @@ def _join(worker: Worker) -> None:
     joined = {name: np.stack([one[name] for one in loaded]) for name in ("reward", "norms")}
     write_with(folder / "sensitivities.npz", lambda file: np.savez(file, **joined))  # pyright: ignore
     files = [worker.files(batch) for batch in worker.batches]
-    write_table(folder / "rounds.parquet", (read_table(rounds) for _, rounds in files))
-    write_table(folder / "runs.parquet", (read_table(runs) for runs, _ in files))
+    write_table(folder / "rounds.parquet", (read_part(rounds) for _, rounds in files))
+    write_table(folder / "runs.parquet", (read_part(runs) for runs, _ in files))
     shutil.rmtree(folder / "work")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verax.audit.plan import Plan, aggregator_of
-from verax.audit.record import batch_tables, write_table
+from verax.audit.record import batch_tables, write_part
 from verax.audit.work import Batch, branches, layout, levels_of
 from verax.files import write_text, write_with
 from verax.learning import (
@@ -124,7 +124,7 @@ class Worker:
     def files(self, batch: Batch) -> tuple[Path, Path]:
         """Where a finished batch's tables are: runs, and rounds."""
         stem = self.folder / "work" / f"batch-{batch.number:05d}"
-        return stem.with_suffix(".runs.parquet"), stem.with_suffix(".rounds.parquet")
+        return stem.with_suffix(".runs.arrow"), stem.with_suffix(".rounds.arrow")
 
     def seed_file(self, seed: int) -> Path:
         """Where the derivatives of a replica are."""
@@ -206,8 +206,8 @@ class Worker:
         if batch.first == self.batches[0].first:  # one honest run stands for all
             self._likeness(simulator, seeds, start, outcome.state)
         runs, rounds = batch_tables(batch, outcome)
-        write_table(rounds_file, [rounds])
-        write_table(runs_file, [runs])  # last: it marks the batch as done
+        write_part(rounds_file, rounds)
+        write_part(runs_file, runs)  # last: it marks the batch as done
         saved.unlink(missing_ok=True)
 
     def _sensitivity(self, seed: int) -> None:

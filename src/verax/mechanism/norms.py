@@ -21,10 +21,12 @@ __all__ = ["squared_norm"]
 # BLAS runs a dot product of up to 10 000 elements on one thread: rows stay below that, so that the
 # result does not depend on its thread count. Rows are converted to float64 a piece at a time, in a
 # buffer of two megabytes: smaller ones fit the cache better, but then threads wait for each other
-# between pieces. A thread gets no less than a span of rows.
+# between pieces. Buffers are kept, for fresh memory costs as much as what is done in it. A thread
+# gets no less than a span of rows.
 _ROW = 8192
 _PIECE = 32
-_SPAN = 256
+_SPAN = 128
+_spare: list[NDArray[np.float64]] = []
 
 
 def squared_norm(update: Any, *, threads: int | None = None) -> float:
@@ -104,12 +106,16 @@ def _row_sums(rows: NDArray[Any]) -> list[float]:
             np.vecdot(rows, rows, out=sums)
             return sums.tolist()
         halves = _is_bfloat16(rows)
-        wide = np.empty((_PIECE, _ROW))
+        try:
+            wide = _spare.pop()
+        except IndexError:  # the first, or as many threads at work as never before
+            wide = np.empty((_PIECE, _ROW))
         for start in range(0, len(rows), _PIECE):
             part = rows[start : start + _PIECE]
             piece = wide[: len(part)]
             np.copyto(piece, _from_bfloat16(part) if halves else part)
             np.vecdot(piece, piece, out=sums[start : start + len(part)])
+        _spare.append(wide)
     return sums.tolist()
 
 
