@@ -38,6 +38,8 @@ def test_small_updates_of_large_models_lose_nothing():
 
 def test_threads_layout_and_company_change_no_bit():
     sent, replies = made(np.float32, 0), [made(np.float32, i) for i in (1, 2)]
+    for arrays in (sent, *replies):
+        arrays.append(np.tile(arrays[-1], (5, 1)))  # enough for threads to share
     one = squared_norms(sent, replies, threads=1)
     assert (squared_norms(sent, replies, threads=2) == one).all()
     assert (squared_norms(sent, replies, threads=7) == one).all()

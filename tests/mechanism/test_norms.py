@@ -5,11 +5,11 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from verax.mechanism import squared_norm
+from verax.mechanism import squared_norm, sums
 
 size = st.floats(1e-140, 1e100)
 finite = st.just(0.0) | size | size.map(lambda value: -value)
@@ -19,6 +19,7 @@ def exactly(array: np.ndarray) -> float:
     return float(sum(Fraction(float(value)) ** 2 for value in array.ravel()))
 
 
+@settings(deadline=None)  # the first call compiles
 @given(hnp.arrays(np.float64, hnp.array_shapes(max_dims=3, max_side=20), elements=finite))
 def test_equals_exact_arithmetic(array):
     assert squared_norm(array) == pytest.approx(exactly(array), rel=1e-13)
@@ -39,7 +40,7 @@ def test_float32_beyond_its_own_range():
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_threads_layout_and_order_change_no_bit(dtype):
-    array = np.random.default_rng(1).standard_normal((1500, 1501)).astype(dtype)
+    array = np.random.default_rng(1).standard_normal((4200, 4201)).astype(dtype)  # threads share it
     reference = squared_norm(array, threads=1)
     assert [squared_norm(array, threads=n) for n in (2, 3, 8)] == [reference] * 3
     assert squared_norm(np.asfortranarray(array)) == reference
@@ -66,3 +67,16 @@ def test_refuses_what_is_no_number():
         squared_norm({"w": np.array(["a"])})
     with pytest.raises(ValueError, match="real numbers"):
         squared_norm(np.array([1j]))
+
+
+def test_the_loops_as_they_are_written_say_the_same():
+    """The compiled loops against the same lines run by Python, on rows of odd lengths."""
+    rng = np.random.default_rng(5)
+    s, x, y = rng.standard_normal((3, 20_001))
+    squares, products = np.empty((2, 3))
+    sums.add_squares(x, squares)
+    sums.add_products(s, x, y, products)
+    assert squared_norm(x) == pytest.approx(squares.sum(), rel=1e-14)
+    (found,) = sums.exact_sums(sums.add_products, [(0, 1, 2)], [[s, x, y]])
+    assert found == pytest.approx(products.sum(), rel=1e-12)
+    assert found == pytest.approx(float((x - s) @ (y - s)), rel=1e-12)
