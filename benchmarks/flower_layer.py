@@ -8,11 +8,16 @@ wrapped strategy's own time in the same calls is taken off. Required:
   the round: FedAvg's own aggregation plus decoding the replies as they come from the wire
   (protobuf and Flower's objects, without the network). Reading every reply once is a lower limit of
   what any measurement costs, and is printed as the same share.
+
+    python benchmarks/flower_layer.py [--write]
+
+`--write` puts the table into `docs/performance.md`.
 """
 
 from __future__ import annotations
 
 import logging
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -30,6 +35,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
+from page import table, write_section
 
 from verax.flower import PaidStrategy
 from verax.flower.measure import squared_norms
@@ -114,12 +120,6 @@ def main() -> None:
         lambda: squared_norms(sent, replies),
         lambda: squared_norms(sent, replies, threads=1),
     )
-    print(f"{CLIENTS} clients × {sum(a.size for a in sent):,} float32")
-    print(f"reading all once (add.reduce) {read:.3f} s")
-    print(f"np.subtract + np.dot          {plain:.3f} s")
-    print(f"squared_norms (float64)       {ours:.3f} s  ratio {ours / plain:.2f} (limit 1.3)")
-    print(f"  on one thread               {single:.3f} s  ratio {single / plain:.2f}")
-
     TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1
     arrays = ArrayRecord({f"a{i}": Array(a) for i, a in enumerate(sent)})
     records = [ArrayRecord({f"a{i}": Array(a) for i, a in enumerate(reply)}) for reply in replies]
@@ -148,11 +148,22 @@ def main() -> None:
         times["layer"].append(before + after)
     best = {name: min(values) for name, values in times.items()}
     whole = best["aggregate"] + best["decode"]
-    print(f"FedAvg's aggregation          {best['aggregate']:.3f} s")
-    print(f"decoding the replies          {best['decode']:.3f} s")
-    print(f"the layer                     {best['layer']:.3f} s  ", end="")
-    print(f"{best['layer'] / whole:.1%} of both (limit 5 %)")
-    print(f"  reading the replies once    {read:.3f} s  {read / whole:.1%} of both")
+    rows = [
+        ("reading the replies once (`np.add.reduce`)", read),
+        ("`np.subtract` and `np.dot`", plain),
+        (f"norms in float64: {ours / plain:.2f} of that (limit 1.3)", ours),
+        ("the same on one thread", single),
+        ("FedAvg's aggregation", best["aggregate"]),
+        ("decoding the replies", best["decode"]),
+        ("**the whole layer** (limit 5 %)", best["layer"]),
+    ]
+    text = table(
+        ["10 clients × 10 M float32", "ms", "of aggregating and decoding"],
+        [[what, f"{1000 * s:.0f}", f"{s / whole:.1%}"] for what, s in rows],
+    )
+    print(text)
+    if "--write" in sys.argv[1:]:
+        write_section("layer", text)
 
 
 def decoding(answer: Message) -> float:
