@@ -25,7 +25,7 @@ define install
 if command -v uv >/dev/null 2>&1; then \
   VIRTUAL_ENV=$(VENV) uv pip install --quiet --constraint constraints.txt --editable '$(1)'; \
 else \
-  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-warn-script-location --constraint constraints.txt --editable '$(1)'; \
+  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location --constraint constraints.txt --editable '$(1)'; \
 fi
 endef
 

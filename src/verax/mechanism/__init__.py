@@ -1,6 +1,6 @@
-"""Payments, prices and what they guarantee. NumPy only: numbers in, numbers out;
-the sums over whole updates alone are compiled loops (`sums`).
+"""Payments, prices and what they guarantee.
 
+NumPy only, numbers in, numbers out; the sums over whole updates alone are compiled loops (`sums`).
 This is the only place where a payment is computed; simulator and payment layer both call it.
 """
 
