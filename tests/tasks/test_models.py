@@ -321,7 +321,7 @@ def test_features_equal_a_loop():
                 maps[:, i, j] = out[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max(axis=(1, 2))
     images = _images(jnp.asarray(x[:1]), jnp.float32)
     truth = maps.transpose(1, 2, 0)[None]
-    found = jit(_trail)(ours_cnn(params), images[None]).second[0]
+    found = jit(_trail)(ours_cnn(params), images).second
     assert_allclose(found, truth, rtol=1e-4, atol=1e-5)
     assert_allclose(jit(_convolved)(ours_cnn(params), images), truth, rtol=1e-4, atol=1e-5)
 

@@ -5,8 +5,8 @@
 
 On a CPU the convolutions are matrix products: the first of the 5×5 patches around each pixel with
 the filters, the second by Winograd's tiles (`winograd.py`), a third of the arithmetic; a tile's 2×2
-outputs are a pool's window. Patches and tiles are made for a few samples at a time and used while
-they are in the cache, and made again on the way back. On other devices it is
+outputs are a pool's window. Patches and tiles are made for a few samples at a time, client after
+client, used while they are in the cache, and made again on the way back. On other devices it is
 `jax.lax.conv_general_dilated`, and its derivative JAX's own.
 
 At ties the pooling's gradient goes to the first maximum in its window, as in PyTorch. Bias and ReLU
@@ -49,8 +49,8 @@ SIDE, FILTER = 28, 5
 FIRST, SECOND = 32, 64
 FEATURES = (SIDE // 4) ** 2 * SECOND
 
-# Samples of all clients whose tiles are made at a time: 0.7 MB each in the second layer.
-_PART = 12
+# Samples whose tiles are made at a time: 0.7 MB each in the second layer.
+_PART = 4
 
 
 def cnn(classes: int = 62, channels: int = 1, hidden: int = 2048) -> Model:
@@ -83,7 +83,7 @@ def cnn(classes: int = 62, channels: int = 1, hidden: int = 2048) -> Model:
     def scores(params: Any, x: Array) -> Array:
         images = _images(x, params["conv1"]["weight"].dtype)
         if jax.default_backend() == "cpu":
-            features = _trail(params, images[None]).second
+            features = _trail(params, images).second
         else:
             features = _convolved(params, images)
         return _head(params, features.reshape(len(x), FEATURES))[1]
@@ -93,17 +93,16 @@ def cnn(classes: int = 62, channels: int = 1, hidden: int = 2048) -> Model:
             found, pull = jax.vjp(lambda p: scores(p, x), params)
             return found, lambda slope: pull(slope)[0]
         filters = {name: params[name] for name in ("conv1", "conv2")}
-        images = _images(x, params["conv1"]["weight"].dtype)[None]
-        trail = _all_at_once(_trail)(filters, images)
+        images = _images(x, params["conv1"]["weight"].dtype)
+        trail = _one_by_one(_trail)(filters, images)
         features = trail.second.reshape(len(x), FEATURES)
         inner, found = _head(params, features)
 
         def pull_back(slope: Array) -> Any:
             back = jnp.where(inner > 0, slope @ params["linear2"]["weight"], 0.0)
             ends = (back @ params["linear1"]["weight"]).reshape(trail.second.shape)
-            slopes = _all_at_once(_filter_slopes)(filters, images, trail, ends)
             return {
-                **jax.tree.map(lambda leaf: leaf[0], slopes),
+                **_one_by_one(_filter_slopes)(filters, images, trail, ends),
                 "linear1": {"weight": Outer(back, features), "bias": jnp.sum(back, axis=0)},
                 "linear2": {"weight": Outer(slope, inner), "bias": jnp.sum(slope, axis=0)},
             }
@@ -114,7 +113,7 @@ def cnn(classes: int = 62, channels: int = 1, hidden: int = 2048) -> Model:
 
 
 class _Trail(NamedTuple):
-    """The outputs of both pools after ReLU, (clients, samples, side, side, filters).
+    """The outputs of both pools after ReLU, (samples, side, side, filters).
 
     And which of its window, 0 to 3, each came from; as floats, for derivatives pass by them.
     """
@@ -125,35 +124,30 @@ class _Trail(NamedTuple):
     second_place: Array
 
 
-def _all_at_once(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Under `jax.vmap`, clients with the same filters are given to the function as more clients.
-
-    So their samples are rows of the same matrix products. Clients whose filters differ go one by
-    one. The function takes filters, then trees of arrays that begin with the clients.
-    """
+def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Under `jax.vmap` one client follows the other: together, their tiles would fill no cache."""
 
     @jax.custom_batching.custom_vmap
-    def call(filters: Any, *arrays: Any) -> Any:
-        return function(filters, *arrays)
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
 
     @call.def_vmap
-    def _(size: int, batched: Any, filters: Any, *arrays: Any) -> tuple[Any, Any]:
-        if not any(jax.tree.leaves(batched)):  # but tangents are
-            found = function(filters, *arrays)
+    def _(size: int, batched: Any, *arguments: Any) -> tuple[Any, Any]:
+        leaves, tree = jax.tree.flatten(arguments)
+        own = jax.tree.leaves(batched)
+        if not any(own):  # but tangents are
+            found = function(*arguments)
             return found, jax.tree.map(lambda _: False, found)
 
-        def spread(leaf: Array, has: bool) -> Array:
-            return leaf if has else jnp.broadcast_to(leaf, (size, *leaf.shape))
-
-        arrays = jax.tree.map(spread, arrays, tuple(batched[1:]))
-        if any(jax.tree.leaves(batched[0])):
-            filters = jax.tree.map(spread, filters, batched[0])
-            found = jax.lax.map(lambda own: call(*own), (filters, *arrays))
-        else:
-            folded = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), arrays)
-            found = jax.tree.map(
-                lambda leaf: leaf.reshape(size, -1, *leaf.shape[1:]), call(filters, *folded)
+        def one(mapped: list[Array]) -> Any:
+            rest = iter(mapped)
+            return call(
+                *tree.unflatten(
+                    [next(rest) if has else leaf for leaf, has in zip(leaves, own, strict=True)]
+                )
             )
+
+        found = jax.lax.map(one, [leaf for leaf, has in zip(leaves, own, strict=True) if has])
         return found, jax.tree.map(lambda _: True, found)
 
     return call
@@ -172,78 +166,59 @@ def _head(params: Any, features: Array) -> tuple[Array, Array]:
 
 
 def _parts(tree: Any) -> Any:
-    """(clients, samples, …) → (parts, clients, samples of a part, …)."""
+    """(samples, …) → (parts, samples of a part, …)."""
 
     def split(x: Array) -> Array:
-        clients, samples = x.shape[:2]
-        fitting = range(max(1, min(samples, _PART // clients)), 0, -1)
-        size = next(size for size in fitting if samples % size == 0)
-        return jnp.moveaxis(x.reshape(clients, -1, size, *x.shape[2:]), 1, 0)
+        size = next(size for size in range(_PART, 0, -1) if len(x) % size == 0)
+        return x.reshape(-1, size, *x.shape[1:])
 
     return jax.tree.map(split, tree)
-
-
-def _joined(tree: Any) -> Any:
-    """The inverse of `_parts`."""
-
-    def join(x: Array) -> Array:
-        return jnp.moveaxis(x, 0, 1).reshape(x.shape[1], -1, *x.shape[3:])
-
-    return jax.tree.map(join, tree)
 
 
 def _trail(filters: Any, images: Array) -> _Trail:
     second = filters_in(filters["conv2"]["weight"])
 
     def of_part(images: Array) -> _Trail:
-        clients, samples = images.shape[:2]
-        z = jnp.einsum("npwxyz,po->nwxyzo", _columns(images), _grey(filters))
-        first, first_place = _largest(*(z[:, place] for place in range(4)))
+        z = jnp.einsum("pwnxy,po->wnxyo", _columns(images), _grey(filters))
+        first, first_place = _largest(*z)
         first = jax.nn.relu(first + filters["conv1"]["bias"])
-        values = jnp.einsum("klnxyc,klco->klnxyo", tiles(_flat(first)), second)
+        values = jnp.einsum("klnxyc,klco->klnxyo", tiles(first), second)
         most, second_place = _largest(*outputs(values))
-        most = jax.nn.relu(most + filters["conv2"]["bias"])
-        seconds = (x.reshape(clients, samples, *x.shape[1:]) for x in (most, second_place))
-        return _Trail(first, first_place, *seconds)
+        return _Trail(
+            first, first_place, jax.nn.relu(most + filters["conv2"]["bias"]), second_place
+        )
 
-    return _joined(jax.lax.map(of_part, _parts(images)))
+    parts = jax.lax.map(of_part, _parts(images))
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), parts)
 
 
 def _filter_slopes(filters: Any, images: Array, trail: _Trail, ends: Array) -> dict[str, Any]:
-    """Each client's slopes in the filters and their biases, from `ends` in the features."""
-    clients = len(images)
+    """The slopes in the filters and their biases, from `ends` in the features."""
     weights = filters_in(filters["conv2"]["weight"])
 
     def of_part(images: Array, trail: _Trail, ends: Array) -> tuple[Array, ...]:
         ends = jnp.where(trail.second > 0, ends, 0.0)
-        slopes = outputs_back(_unpooled(_flat(ends), _flat(trail.second_place)))
-        rows = (TILE, TILE, clients, -1)
+        slopes = outputs_back(_unpooled(ends, trail.second_place))
         second = jnp.einsum(
-            "klntc,klnto->klnco",
-            tiles(_flat(trail.first)).reshape(*rows, FIRST),
-            slopes.reshape(*rows, SECOND),
+            "kltc,klto->klco",
+            tiles(trail.first).reshape(TILE, TILE, -1, FIRST),
+            slopes.reshape(TILE, TILE, -1, SECOND),
         )
         inner = tiles_back(jnp.einsum("klnxyo,klco->klnxyc", slopes, weights))
-        inner = jnp.where(trail.first > 0, inner.reshape(trail.first.shape), 0.0)
-        z = jnp.stack(_unpooled(inner, trail.first_place), axis=1).reshape(clients, -1, FIRST)
-        columns = _columns(images).reshape(clients, FILTER**2, -1)
-        first = jnp.einsum("nps,nso->npo", columns, z)
-        return first, second, *(jnp.sum(x, axis=(1, 2, 3)) for x in (inner, ends))
+        inner = jnp.where(trail.first > 0, inner, 0.0)
+        z = _unpooled(inner, trail.first_place).reshape(-1, FIRST)
+        first = _columns(images).reshape(FILTER**2, -1) @ z
+        return first, second, *(jnp.sum(x, axis=(0, 1, 2)) for x in (inner, ends))
 
     def step(total: Any, part: Any) -> tuple[Any, None]:
         return jax.tree.map(jnp.add, total, of_part(*part)), None
 
-    shapes = (
-        (clients, FILTER**2, FIRST),
-        (TILE, TILE, clients, FIRST, SECOND),
-        (clients, FIRST),
-        (clients, SECOND),
-    )
+    shapes = ((FILTER**2, FIRST), (TILE, TILE, FIRST, SECOND), (FIRST,), (SECOND,))
     start = tuple(jnp.zeros(shape, ends.dtype) for shape in shapes)
     parts = _parts((images, trail, ends))
     (first, second, first_bias, second_bias), _ = jax.lax.scan(step, start, parts)
-    first = jnp.swapaxes(first, 1, 2).reshape(clients, FIRST, 1, FILTER, FILTER)
-    shape = (clients, *filters["conv1"]["weight"].shape)
+    first = first.T.reshape(FIRST, 1, FILTER, FILTER)
+    shape = filters["conv1"]["weight"].shape
     return {
         "conv1": {"weight": jnp.broadcast_to(first, shape), "bias": first_bias},
         "conv2": {"weight": filters_out(second), "bias": second_bias},
@@ -255,25 +230,20 @@ def _grey(filters: Any) -> Array:
     return jnp.sum(filters["conv1"]["weight"], axis=1).reshape(FIRST, -1).T
 
 
-def _flat(x: Array) -> Array:
-    """All clients' samples in one row."""
-    return x.reshape(-1, *x.shape[2:])
-
-
 def _columns(images: Array) -> Array:
-    """Patches of (clients, samples, side, side), (clients, 25, 2·2, samples, side/2, side/2).
+    """Patches of (samples, side, side), (25, 2·2, samples, side/2, side/2).
 
     Those at the same place of their pooling window stand together.
     """
-    padded = jnp.pad(images, ((0, 0), (0, 0), (PAD, PAD), (PAD, PAD)))
+    padded = jnp.pad(images, ((0, 0), (PAD, PAD), (PAD, PAD)))
 
     def at(i: int, j: int) -> Array:
-        return padded[:, :, i : i + SIDE : 2, j : j + SIDE : 2]
+        return padded[:, i : i + SIDE : 2, j : j + SIDE : 2]
 
     # What all windows see at each place of their 6×6 tile, then the 5×5 of each of its four places.
-    seen = jnp.stack([jnp.stack([at(i, j) for j in range(TILE)], 1) for i in range(TILE)], 1)
-    places = [seen[:, a : a + FILTER, b : b + FILTER] for a in range(2) for b in range(2)]
-    return jnp.stack(places, axis=3).reshape(len(images), FILTER**2, 4, *seen.shape[3:])
+    seen = jnp.stack([jnp.stack([at(i, j) for j in range(TILE)]) for i in range(TILE)])
+    places = [seen[a : a + FILTER, b : b + FILTER] for a in range(2) for b in range(2)]
+    return jnp.stack(places, axis=2).reshape(FILTER**2, 4, *seen.shape[2:])
 
 
 def _largest(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
@@ -283,9 +253,9 @@ def _largest(a: Array, b: Array, c: Array, d: Array) -> tuple[Array, Array]:
     return jnp.where(lower > upper, lower, upper), place.astype(a.dtype)
 
 
-def _unpooled(slope: Array, place: Array) -> list[Array]:
+def _unpooled(slope: Array, place: Array) -> Array:
     """The slopes at the four places of a window: where the largest was, else zero."""
-    return [jnp.where(place == k, slope, 0.0) for k in range(4)]
+    return jnp.stack([jnp.where(place == k, slope, 0.0) for k in range(4)])
 
 
 def _convolved(params: Any, images: Array) -> Array:

@@ -61,6 +61,8 @@ _B = np.array(
 )
 #: Powers 0 and 1 of the points.
 _A = np.array([[1, 0], [1, 1], [1, -1], [1, 2], [1, -2], [0, 1]])
+#: The same in both directions, (36, 4): one matrix product, faster than sums place by place.
+_BOTH = np.kron(_A, _A)
 
 
 def filters_in(filters: Array) -> Array:
@@ -116,17 +118,16 @@ def _overlapped(pieces: list[Array], axis: int) -> list[Array]:
     return [at(0), at(1)]
 
 
-def outputs(values: Array) -> list[Array]:
-    """Aᵀ m A: the 2×2 outputs of every tile, each (samples, side/2, side/2, channels)."""
-    lines = [[_sum(A, list(values[:, j])) for j in range(TILE)] for A in _A.T]
-    return [_sum(A, line) for line in lines for A in _A.T]
+def outputs(values: Array) -> Array:
+    """Aᵀ m A: the 2×2 outputs of every tile, (4, samples, side/2, side/2, channels)."""
+    flat = values.reshape(TILE**2, -1)
+    return (jnp.asarray(_BOTH.T, values.dtype) @ flat).reshape(4, *values.shape[2:])
 
 
-def outputs_back(slopes: Sequence[Array]) -> Array:
+def outputs_back(slopes: Array) -> Array:
     """The slope in m from those in the 2×2 outputs."""
-    a, b, c, d = slopes
-    lines = [(_sum(A, [a, c]), _sum(A, [b, d])) for A in _A]
-    return jnp.stack([jnp.stack([_sum(A, line) for A in _A]) for line in lines])
+    flat = slopes.reshape(4, -1)
+    return (jnp.asarray(_BOTH, slopes.dtype) @ flat).reshape(TILE, TILE, *slopes.shape[1:])
 
 
 def _sum(coefficients: NDArray[np.generic], pieces: Sequence[Array]) -> Array:
