@@ -17,7 +17,7 @@ from verax.learning import Protocol, Seeds, Simulator, State, Task, honest
 from verax.tasks.models import cnn, lstm, perceptron
 
 MODELS = {"cnn": cnn, "lstm": lstm, "head": lambda: perceptron((768, 384, 2), start="uniform")}
-SEGMENT = {"cnn": 4, "lstm": 4, "head": 50}
+SEGMENT = {"cnn": 10, "lstm": 4, "head": 50}
 
 
 class TimeUp(Exception):  # noqa: N818 - it carries the result
