@@ -18,8 +18,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import stats
 
 from verax.audit.windows import interval
 from verax.mechanism import SquaredNorm, pay
@@ -225,8 +225,8 @@ def _drift(
         return None, None
     others = np.delete(logs, i, axis=1)[rows]
     place = logs[rows, i] - np.nanmedian(others, axis=1)
-    fit: Any = stats.linregress(np.flatnonzero(rows), place)
-    half = float(stats.t.ppf(0.975, len(place) - 2) * fit.stderr)
+    fit: Any = scipy.stats.linregress(np.flatnonzero(rows), place)
+    half = float(scipy.stats.t.ppf(0.975, len(place) - 2) * fit.stderr)
     return float(fit.slope), (float(fit.slope) - half, float(fit.slope) + half)
 
 

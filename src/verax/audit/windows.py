@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import optimize, special
 
 __all__ = ["Window", "common_window", "find_window", "interval", "lowest", "valley"]
 
@@ -62,7 +62,7 @@ def interval(values: Array) -> tuple[float, float, float]:
     mean = float(values.mean())
     if n < 2:
         return mean, mean, mean
-    half = float(special.stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n))
+    half = float(scipy.special.stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n))
     return mean, mean - half, mean + half
 
 
@@ -77,7 +77,7 @@ def lowest(gains: Array, rises: Array) -> tuple[float, float]:
     unit = float(np.median(ratios[ratios > 0])) if np.any(ratios > 0) else 1.0
     size = float(np.max(np.abs(gains), initial=1e-300))
     # min z with z ≥ (ΔR − CΔP)/size, z ≥ 0, C ≥ 0, in units in which both are near one
-    found = optimize.linprog(
+    found = scipy.optimize.linprog(
         [0.0, 1.0],
         A_ub=np.stack([-rises * unit / size, -np.ones_like(gains)], axis=1),
         b_ub=-gains / size,

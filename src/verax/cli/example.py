@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from verax.cli import figures
 from verax.game import Bayesian, OneRound, four_clients
 
 __all__ = ["app"]
@@ -41,6 +40,8 @@ def four(
     truth, moved = float(game.optimum()[0]), float(game.optimum(scales)[0])
     before, after = game.losses([truth]), game.losses([moved])
     paid, then_paid = game.steady_payments(), game.steady_payments(scales)
+    from verax.cli import figures  # matplotlib takes long to load
+
     files = figures.four_clients(game, scale, out)
     if as_json:
         result: dict[str, Any] = {
@@ -99,6 +100,8 @@ def mean_estimation(
         raise ValueError(f"clients is {clients}, must be ≥ 2")
     one = OneRound((2.0, *[1.0] * (clients - 1)), noise=1.0)
     many = Bayesian(common=1.0, between=1.0, quality=(5.0,) * clients)
+    from verax.cli import figures  # as above
+
     files = figures.mean_estimation(one, out)
     result: dict[str, Any] = {
         "one_round": {

@@ -11,10 +11,11 @@ The gradient of U_i with respect to every a_t^i counts the *later* payments too:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize
 
 from verax.mechanism import Blocks, Sensitivities, SquaredNorm, pay
 
@@ -197,7 +198,7 @@ class Quadratics:
         costs = [lost(float(a)) for a in grid]
         k = int(np.argmin(costs))
         around = (grid[max(k - 1, 0)], grid[min(k + 1, grid.size - 1)])
-        found = optimize.minimize_scalar(lost, bounds=around, method="bounded")
+        found = scipy.optimize.minimize_scalar(lost, bounds=around, method="bounded")
         a, cost = min([(float(found.x), float(found.fun)), (float(grid[k]), costs[k])], key=_second)
         return BestResponse(np.array(a), -cost, lost(1.0) - cost)
 
@@ -230,7 +231,9 @@ class Quadratics:
         if rng is not None:
             first += [rng.uniform(*bounds, size=gamma.size) for _ in range(starts - 1)]
         results = [
-            optimize.minimize(lost, a, jac=True, method="L-BFGS-B", bounds=[bounds] * gamma.size)
+            scipy.optimize.minimize(
+                lost, a, jac=True, method="L-BFGS-B", bounds=[bounds] * gamma.size
+            )
             for a in first
         ]
         best = min(results, key=_cost)
@@ -271,5 +274,5 @@ def _second(pair: tuple[float, float]) -> float:
     return pair[1]
 
 
-def _cost(result: optimize.OptimizeResult) -> float:
+def _cost(result: Any) -> float:
     return float(result.fun)
