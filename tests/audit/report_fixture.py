@@ -111,7 +111,7 @@ def _profile(rng, clients):
 
 
 def _payments(rng, clients):
-    rounds = list(range(1, ROUNDS + 1, 5))
+    rounds = [*range(1, ROUNDS, 5), ROUNDS]
     rate = rng.standard_normal(clients)
     rate -= rate.mean()
     spent = {

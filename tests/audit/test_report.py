@@ -252,6 +252,16 @@ class Page:
         root = "document.documentElement"
         return self.driver.execute_script(f"return {root}.scrollWidth > {root}.clientWidth")
 
+    def cut_off(self):
+        """Numbers at the axes that reach over the edge of their chart."""
+        script = """
+          const right = (e) => e.getBoundingClientRect().right;
+          const marks = [...document.querySelectorAll("svg text[text-anchor=middle]")];
+          return marks.filter((e) => right(e) > right(e.ownerSVGElement) + 0.5)
+            .map((e) => e.textContent);
+        """
+        return self.driver.execute_script(script)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
@@ -419,4 +429,5 @@ def test_any_audit_fits_a_phone_and_a_desk(chromium, make, folder):
                 assert not page.driver.execute_script("return /NaN/.test(document.body.innerHTML)")
                 assert "gain" in page["#chosen-gain"].text
         assert not page.overflows()
+        assert page.cut_off() == []
     assert page.errors() == []
