@@ -62,7 +62,7 @@ def environment(peer: str) -> Path:
     _run("making a virtual environment", sys.executable, "-m", "venv", "--clear", str(home))
     for group in REQUIREMENTS[peer]:
         # pip, never uv: that is how the pinned torch comes as its CPU build here.
-        pip = (str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        pip = (str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check")
         _run(f"pip install {' '.join(group)}", *pip, *group)
     stamp.write_text(recipe)
     return python
