@@ -125,7 +125,7 @@ class _Trail(NamedTuple):
 
 
 def _one_by_one(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Under `jax.vmap` one client follows the other: together, their tiles would fill no cache."""
+    """Under `jax.vmap` clients follow one another: together their tiles would not fit a cache."""
 
     @jax.custom_batching.custom_vmap
     def call(*arguments: Any) -> Any:
