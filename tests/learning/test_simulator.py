@@ -31,6 +31,7 @@ from verax.learning import (
 )
 from verax.learning.batches import batch_indices, participants
 from verax.tasks import digits, quadratics
+from verax.tasks.models import perceptron
 
 #: float32 rounding grows over rounds; how far runs in other batches may differ, stated in the docs.
 TOLERANCE = 2e-3
@@ -87,6 +88,58 @@ def test_fedavg_takes_local_steps_on_fresh_batches():
     moved = (1 - 0.9**3) * np.array([1.0, -3.0])
     assert_allclose(found.norms[0, 0], moved**2, rtol=1e-5)
     assert_allclose(found.state.params[0], 1.0 - moved.mean(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["fedsgd", "fedavg"])
+def test_a_large_layer_against_numpy(kind):
+    """Softmax regression with 69,000 weights, which step in place; one run honest, one not."""
+    N, B, T, L, step = 3, 4, 4, 1 if kind == "fedsgd" else 3, 0.02
+    rng = np.random.default_rng(0)
+    data = [
+        (
+            rng.standard_normal((20, 300)).astype(np.float32),
+            rng.integers(230, size=20, dtype=np.int32),
+        )
+        for _ in range(N)
+    ]
+    model = perceptron((300, 230))
+    task = Task("large", data, data, model.init, model.loss, slope=model.slope)
+    simulator = Simulator(task, Protocol(kind, step, B, L), T, segment=3)
+    runs = [[honest(T)] * N, [honest(T), levels(Scale(2), T), honest(T)]]
+    found = simulator.run(Seeds.of(0), runs)
+    assert task.parameters > 1 << 16
+
+    index = batch_indices(simulator.sizes, Seeds.of(0).batches, 0, T, L, B)
+
+    def slopes(layer, x, y):
+        scores = np.exp(x @ layer["weight"] + layer["bias"])
+        gap = (scores / scores.sum(1, keepdims=True) - np.eye(230)[y]) / len(y)
+        return {"weight": x.T @ gap, "bias": gap.sum(0)}
+
+    def update(layer, client, t):
+        now = dict(layer)
+        for own in index[t, client]:
+            x, y = (part[own] for part in data[client])
+            gradient = slopes(now, x.astype(float), y)
+            if kind == "fedsgd":
+                return gradient
+            now = {name: now[name] - step * gradient[name] for name in now}
+        return {name: layer[name] - now[name] for name in layer}
+
+    for run, a in enumerate(([1, 1, 1], [1, 2, 1])):
+        layer = {
+            k: np.asarray(v[0], float) for k, v in simulator.start(Seeds.of(0)).params[0].items()
+        }
+        for t in range(T):
+            sent = [{k: a[i] * v for k, v in update(layer, i, t).items()} for i in range(N)]
+            norms = [sum(np.sum(part**2) for part in one.values()) for one in sent]
+            assert_allclose(found.norms[run, t], norms, rtol=1e-4)
+            rate = step if kind == "fedsgd" else 1.0
+            layer = {
+                k: v - rate * np.mean([one[k] for one in sent], axis=0) for k, v in layer.items()
+            }
+        for name, value in layer.items():
+            assert_allclose(found.state.params[0][name][run], value, rtol=0, atol=2e-6)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from verax.learning.inplace import add_product
+
 __all__ = [
     "CACHE_NUMBERS",
     "FEW",
@@ -64,6 +66,12 @@ class Outer(NamedTuple):
         """Σ_i w_i D_i."""
         left = (self.left * weights[:, None, None]).reshape(-1, self.left.shape[-1])
         return left.T @ self.right.reshape(-1, self.right.shape[-1])
+
+    def added(self, matrix: Array, weights: Array) -> Array:
+        """M + Σ_i w_i D_i."""
+        left = self.left.reshape(-1, self.left.shape[-1])
+        right = (self.right * weights[:, None, None]).reshape(-1, self.right.shape[-1])
+        return add_product(matrix, left, right)
 
     def whole(self) -> Array:
         """D itself."""

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from verax.learning.aggregators import Aggregator, Mean, Separate, Weighing
+from verax.learning.inplace import add_product
 from verax.learning.outer import (
     FEW,
     Outer,
@@ -33,7 +34,7 @@ __all__ = [
     "Protocol",
     "Record",
     "Slope",
-    "client_update",
+    "client_updates",
     "federated_round",
     "gram_matrix",
     "weighed",
@@ -41,6 +42,10 @@ __all__ = [
 
 Array = jax.Array
 Slope = Callable[[Any, Batch], tuple[Array, Any]]
+
+# Clients with local models larger than this take turns, for a model that a client steps again and
+# again stays in the processor's cache.
+_OWN = 1 << 15
 
 #: Up to this many clients the whole Gram matrix of a round is recorded.
 GRAM_LIMIT = 64
@@ -128,7 +133,7 @@ def federated_round(
     Returns:
         θ_{t+1}, the histories, and the record.
     """
-    losses, updates = jax.vmap(lambda batch: client_update(slope, protocol, params, batch))(batches)
+    losses, updates = client_updates(slope, protocol, params, batches)
     server_step = protocol.step if protocol.kind == "fedsgd" else 1.0
     clients = losses.shape[0]
     aggregator = protocol.aggregator
@@ -143,7 +148,7 @@ def federated_round(
         # Never so; but now the step waits for all gradients, and XLA steps in place. Otherwise it
         # keeps a copy of the model for whatever may still read it.
         weights = jnp.where(jnp.trace(true) < 0, 0.0, weights)
-        params = jax.tree.map(lambda p, u: p - weighed(weights, u), params, updates)
+        params = jax.tree.map(lambda p, u: stepped(p, -weights, u), params, updates)
     elif drawn is None and isinstance(aggregator, Separate):
         # The same of many clients, whose inner products would be more than the updates themselves.
         updates = dense(updates, keep=lambda part: part.pays_for_norms)
@@ -201,6 +206,20 @@ def gram_matrix(tree: Any) -> Array:
     return factored + pair_by_pair(n, inner)
 
 
+def client_updates(
+    slope: Slope, protocol: Protocol, params: Any, batches: Batch
+) -> tuple[Array, Any]:
+    """Every client's first training loss and true update."""
+
+    def one(batch: Batch) -> tuple[Array, Any]:
+        return client_update(slope, protocol, params, batch)
+
+    numbers = sum(leaf.size for leaf in jax.tree.leaves(params))
+    if protocol.kind == "fedavg" and numbers > _OWN:
+        return jax.lax.map(one, batches)
+    return jax.vmap(one)(batches)
+
+
 def client_update(
     slope: Slope, protocol: Protocol, params: Any, batches: Batch
 ) -> tuple[Array, Any]:
@@ -210,10 +229,24 @@ def client_update(
 
     def local(p: Any, batch: Batch) -> tuple[Any, Array]:
         value, gradient = slope(p, batch)
-        return jax.tree.map(lambda q, g: q - protocol.step * g, p, dense(gradient)), value
+        whole = jax.tree.leaves(gradient)
+
+        def step(q: Array, g: Any) -> Array:
+            if isinstance(g, Outer):
+                return add_product(q, g.left, -protocol.step * g.right, after=whole)
+            return q - protocol.step * g
+
+        return jax.tree.map(step, p, gradient), value
 
     after, values = jax.lax.scan(local, params, batches)
     return values[0], jax.tree.map(jnp.subtract, params, after)
+
+
+def stepped(matrix: Array, weights: Array, updates: Any) -> Array:
+    """M + Σ_i w_i u_i, in place where it can be."""
+    if isinstance(updates, Outer):
+        return updates.added(matrix, weights)
+    return matrix + weighed(weights, updates)
 
 
 def weighed(weights: Array, updates: Any) -> Array:

@@ -24,7 +24,7 @@ from jax.flatten_util import ravel_pytree
 from verax.learning.aggregators import Separate
 from verax.learning.blocks import block_by_block
 from verax.learning.outer import dense, squared_norms
-from verax.learning.protocol import Protocol, Record, Slope, client_update, weighed
+from verax.learning.protocol import Protocol, Record, Slope, client_updates, weighed
 from verax.learning.reporting import (
     Draws,
     Needs,
@@ -93,9 +93,7 @@ def streamed_round(
     def sent_by(own: Array) -> tuple[Array, Sent]:
         who = jnp.minimum(own, N - 1)
         here = Round(*(level[who] for level in levels))
-        losses, updates = jax.vmap(lambda batch: client_update(slope, protocol, params, batch))(
-            gather(who)
-        )
+        losses, updates = client_updates(slope, protocol, params, gather(who))
         return losses, _messages(updates, here, history[who], key, who, needs)
 
     def step(
