@@ -11,6 +11,7 @@ Elsewhere than on a CPU, in other types than float32, and for small layers it is
 from __future__ import annotations
 
 import ctypes
+import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -69,6 +70,8 @@ def _slope(values: tuple[Any, ...], slopes: tuple[Any, ...]) -> tuple[Array, Arr
 @cache
 def _available() -> bool:
     """Compile the function that XLA calls and make it known; False where that cannot be."""
+    if sys.byteorder != "little":
+        return False
     try:
         handler = _handler()
         jax.ffi.register_ffi_target(_NAME, _capsule(handler.address), platform="cpu")
@@ -122,6 +125,11 @@ def _handler() -> Any:
 
     address = get_cython_function_address("scipy.linalg.cython_blas", "sgemm")
     sgemm = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 13)(address)
+    # BLAS is given everything by address; of a size in 8 bytes it reads the lower 4.
+    letters, ones = np.frombuffer(b"NT", np.uint8), np.ones(1, np.float32)
+    _kept.extend([letters, ones])
+    as_it_is, one = letters.ctypes.data, ones.ctypes.data
+    transposed = as_it_is + 1
 
     @numba.cfunc(types.int64(types.int64))
     def handler(frame: int) -> int:
@@ -133,21 +141,29 @@ def _handler() -> Any:
         left, right = words(inputs[1]), words(inputs[2])
         result = words(words(call[14])[0])
         sizes, leading = words(result[5]), result[4] - 2
-        rows, columns = sizes[leading], sizes[leading + 1]
-        samples = words(left[5])[leading]
+        rows, columns = result[5] + 8 * leading, result[5] + 8 * leading + 8
+        samples = left[5] + 8 * leading
+        height, width, depth = words(rows)[0], words(columns)[0], words(samples)[0]
         groups = 1
         for k in range(leading):
             groups *= sizes[k]
-        # BLAS counts columns first, so that it is given Rᵀ, then L; all by address.
-        numbers = np.array([columns, rows, samples], np.int32)
-        letters = np.array([78, 84], np.uint8)  # N as it is, T transposed
-        ones = np.ones(1, np.float32)
-        n, letter, one = numbers.ctypes.data, letters.ctypes.data, ones.ctypes.data
         for g in range(groups):
-            here = right[3] + 4 * samples * columns * place(right, sizes, leading, g)
-            there = left[3] + 4 * samples * rows * place(left, sizes, leading, g)
-            into = result[3] + 4 * rows * columns * g
-            sgemm(letter, letter + 1, n, n + 4, n + 8, one, here, n, there, n + 4, one, into, n)
+            # BLAS counts columns first, so that it is given Rᵀ, then L.
+            sgemm(
+                as_it_is,
+                transposed,
+                columns,
+                rows,
+                samples,
+                one,
+                right[3] + 4 * depth * width * place(right, sizes, leading, g),
+                columns,
+                left[3] + 4 * depth * height * place(left, sizes, leading, g),
+                rows,
+                one,
+                result[3] + 4 * height * width * g,
+                columns,
+            )
         return 0
 
     return handler

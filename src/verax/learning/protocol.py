@@ -45,7 +45,7 @@ Slope = Callable[[Any, Batch], tuple[Array, Any]]
 
 # Clients with local models larger than this take turns, for a model that a client steps again and
 # again stays in the processor's cache.
-_OWN = 1 << 15
+_OWN = 1 << 16
 
 #: Up to this many clients the whole Gram matrix of a round is recorded.
 GRAM_LIMIT = 64
