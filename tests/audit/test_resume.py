@@ -168,7 +168,7 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(tmp_path):
         ("--task chess", "task is 'chess'"),
         ("--aggregator vote", "aggregator is 'vote'"),
         ("--memory lots", "memory is 'lots'"),
-        ("--memory 400K --workers 2", "give at least 1M, or fewer workers"),
+        ("--memory 400K --workers 2", "give at least 1.8G, or fewer workers"),
         ("--plan absent.toml", "absent.toml"),
         ("--tolerance nan", "tolerance is nan"),
     ],

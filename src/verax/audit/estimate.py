@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass
 
 from verax.audit.plan import Plan
+from verax.audit.room import needed, share
 from verax.audit.run import total_rounds
-from verax.audit.work import batch_width, run_bytes
+from verax.audit.work import batch_width
 from verax.learning import Protocol, Seeds, Simulator, Task, honest
 
 __all__ = ["Estimate", "estimate", "rounds_per_second"]
 
 _MEASURED = 2  # rounds
-_PROCESS = 600 * 2**20  # what a worker holds besides: Python, JAX, compiled programs
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,9 @@ def estimate(plan: Plan, task: Task, workers: int, memory: int, pace: float) -> 
     """
     simulator = Simulator(task, plan.make_protocol(), plan.rounds)
     rate = pace / plan.local_steps
-    width = batch_width(task.clients, simulator.parameters, memory // workers)
+    clients, parameters = task.clients, simulator.parameters
+    width = batch_width(clients, parameters, share(memory, workers))
     data = 2 * sum(a.nbytes for part in (task.train, task.test) for b in part for a in b)
-    batch = width * run_bytes(task.clients, simulator.parameters)
+    room = needed(plan, clients, parameters, workers, width) + workers * data
     total = total_rounds(plan)
-    return Estimate(total / rate, workers * (_PROCESS + data + batch), total, rate)
+    return Estimate(total / rate, room, total, rate)

@@ -27,7 +27,8 @@ import numpy as np
 
 from verax.audit.plan import Plan
 from verax.audit.record import read_part, write_table
-from verax.audit.work import all_runs, run_bytes
+from verax.audit.room import check_memory, share
+from verax.audit.work import all_runs
 from verax.audit.worker import Progress, StoppedError, Worker
 from verax.files import write_text, write_with
 from verax.learning import Batch, Task, tangent_rounds
@@ -55,7 +56,8 @@ def run(
         plan: what to try.
         task: on what.
         folder: of the record; created, or continued if it belongs to the same plan and data.
-        memory: bytes that batches may use together (default: half of what is free).
+        memory: bytes that all processes may use together (default: half of what is free, for runs
+            alone).
         workers: how many jobs at a time (default: as many as cores).
         processes: workers are processes rather than threads; faster on a CPU, and possible where
             the plan itself says what the task is.
@@ -66,13 +68,13 @@ def run(
         return
     asked, workers = workers, workers or os.cpu_count() or 1
     if memory is not None:
-        _check_memory(memory, workers, run_bytes(task.clients, task.parameters))
+        check_memory(memory, plan, task.clients, task.parameters, workers)
     _claim_folder(plan, task, folder)
     settings = folder / "work" / "settings.json"
     if not settings.exists():
         # Written down so that a resumed audit cuts its batches in the same way.
-        share = (memory or free_memory() // 2) // workers
-        write_text(settings, json.dumps({"memory": share}))
+        each = free_memory() // 2 // workers if memory is None else share(memory, workers)
+        write_text(settings, json.dumps({"memory": each}))
     claims = folder / "work" / "claims"
     shutil.rmtree(claims, ignore_errors=True)  # of workers that are gone
     claims.mkdir()
@@ -89,16 +91,6 @@ def run(
     else:
         _in_threads(plan, task, folder, workers, tick)
     _join(Worker(plan, task, folder, tick, threading.Event()))
-
-
-def _check_memory(memory: int, workers: int, run: int) -> None:
-    if memory < workers * run:
-        wanted = -(-workers * run // 2**20)
-        raise ValueError(
-            f"memory is {memory / 2**20:.3g}M, but each of {workers} workers needs about "
-            f"{run / 2**20:.3g}M for one run of this task; give at least {wanted}M, or "
-            "fewer workers"
-        )
 
 
 def task_of(plan: Plan, progress: Callable[[int], None] | None = None) -> Task:

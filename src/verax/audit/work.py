@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 from verax.audit.plan import Plan
+from verax.audit.room import run_bytes, tangents_together
 from verax.game import Levels, Reporting, ScaleAndNoise, Timed
 from verax.learning import Simulator, honest
 from verax.learning.outer import CACHE_NUMBERS
@@ -150,7 +151,7 @@ def layout(plan: Plan, simulator: Simulator, folder: Path) -> tuple[list[Batch],
     memory = json.loads((folder / "work" / "settings.json").read_text())["memory"]
     clients, parameters = simulator.task.clients, simulator.parameters
     found = batches(all_runs(plan, simulator.segment), plan.rounds, clients, parameters, memory)
-    return found, max(1, memory // run_bytes(clients, parameters))
+    return found, tangents_together(plan, clients, parameters, memory)
 
 
 def batch_width(clients: int, parameters: int, memory: int) -> int:
@@ -159,11 +160,6 @@ def batch_width(clients: int, parameters: int, memory: int) -> int:
     wanted = max(CACHE_NUMBERS // numbers, min(_FEW, _FEW_NUMBERS // numbers))
     allowed = memory // run_bytes(clients, parameters)
     return max(1, min(wanted, allowed, _WIDEST))
-
-
-def run_bytes(clients: int, parameters: int) -> int:
-    """What one run needs at most while a round is computed: model, updates, messages, scratch."""
-    return 4 * parameters * (4 * clients + 4)
 
 
 def levels_of(run: Run, simulator: Simulator) -> list[Levels]:

@@ -100,7 +100,9 @@ def audit(
     out: Annotated[Path, typer.Option(help="Folder for record and report.")] = Path("verax-audit"),
     memory: Annotated[
         str | None,
-        typer.Option(help="What runs may use together, as in 2G (default: half of what is free)."),
+        typer.Option(
+            help="What all processes may use, as in 4G (default: runs use half of what is free)."
+        ),
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Worker processes (default: one per core).")

@@ -42,7 +42,7 @@ def reproduce(
         "verax-paper"
     ),
     memory: Annotated[
-        str | None, typer.Option(help="What runs may use together, as in 2G.")
+        str | None, typer.Option(help="What all processes may use together, as in 8G.")
     ] = None,
     workers: Annotated[
         int | None, typer.Option(help="Worker processes (default: one per core).")
@@ -83,11 +83,11 @@ def reproduce(
         name: replace(plan_of(FIGURES[name], PRESETS[preset], data, encoder or "", split), **given)
         for name in names
     }
-    allowed = free_memory() // 2 if memory is None else memory_of(memory)
+    allowed = None if memory is None else memory_of(memory)
     hands = workers or os.cpu_count() or 1
     console = Console(stderr=True)
     tasks = _tasks(plans)
-    _estimate(plans, tasks, hands, allowed, console)
+    _estimate(plans, tasks, hands, allowed or free_memory() // 2, console)
     found: dict[str, Any] = {}
     results = out / "results.json"  # of all figures that were run into this folder
     known = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
@@ -145,7 +145,7 @@ def _estimate(
 
 
 def _figure(
-    name: str, plan: Plan, task: Task, folder: Path, memory: int, workers: int
+    name: str, plan: Plan, task: Task, folder: Path, memory: int | None, workers: int
 ) -> dict[str, Any]:
     from verax.audit.api import audit
     from verax.audit.findings import findings

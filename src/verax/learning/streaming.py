@@ -37,18 +37,18 @@ from verax.learning.reporting import (
 )
 from verax.learning.task import Batch
 
-__all__ = ["chunk_size", "streamed_round"]
+__all__ = ["CHUNK_NUMBERS", "chunk_size", "streamed_round"]
 
 Array = jax.Array
 
 #: Numbers in the updates of a chunk, about: enough for large matrix products, little to hold.
-_CHUNK_NUMBERS = 1 << 26
+CHUNK_NUMBERS = 1 << 26
 _MOST = 256
 
 
 def chunk_size(parameters: int, participants: int) -> int:
     """How many clients are worked on at a time."""
-    wanted = max(1, min(_MOST, _CHUNK_NUMBERS // parameters, participants))
+    wanted = max(1, min(_MOST, CHUNK_NUMBERS // parameters, participants))
     pieces = -(-participants // wanted)
     return -(-participants // pieces)  # all chunks alike, with little to fill up
 
