@@ -1,6 +1,8 @@
 """Peer: the paper's models in PyTorch, FedSGD as a plain loop over the clients.
 
-Autograd adds up the clients' gradients; no client's gradient is kept apart, no norm computed.
+Autograd adds up the clients' gradients; no client's gradient is kept apart, no norm computed. With
+`--recording` the loop does what the simulator does: each client's gradient is taken by itself, its
+loss and all inner products are kept, and the step is along the mean.
 """
 
 from __future__ import annotations
@@ -55,6 +57,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=list(EXPERIMENTS), required=True)
     parser.add_argument("--seconds", type=float, default=5.0)
+    parser.add_argument("--recording", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -69,17 +72,35 @@ def main() -> None:
             (cross_entropy(model(x[batch]), y[batch]) / CLIENTS).backward()
         sgd.step()
 
+    records: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def recorded_round() -> None:
+        values, messages = [], []
+        for x, y in clients:
+            batch = torch.randint(SAMPLES, (work.batch,))
+            value = cross_entropy(model(x[batch]), y[batch])
+            gradient = torch.autograd.grad(value, list(model.parameters()))
+            values.append(value.detach())
+            messages.append(torch.cat([part.reshape(-1) for part in gradient]))
+        sent = torch.stack(messages)
+        records.append((sent @ sent.T, torch.stack(values)))
+        mean = sent.mean(0).split([p.numel() for p in model.parameters()])
+        for parameter, part in zip(model.parameters(), mean, strict=True):
+            parameter.grad = part.view_as(parameter)
+        sgd.step()
+
     def loss() -> float:
         with torch.no_grad():
             return sum(cross_entropy(model(x), y).item() for x, y in clients) / CLIENTS
 
+    step = recorded_round if options.recording else one_round
     before = loss()
     for _ in range(3):
-        one_round()
+        step()
     stopwatch, rounds = Stopwatch(), 0
     stopwatch.start()
     while stopwatch.seconds() < options.seconds:
-        one_round()
+        step()
         rounds += 1
     timing = stopwatch.stop(rounds)
     line = {
