@@ -46,7 +46,8 @@ def main() -> None:
     print("FedSGD, 3 clients, one thread, rounds per CPU-second; share of a large matrix product")
     print(
         f"{'model':6}{'GFLOP':>8}{'limit':>8}{'runs':>6}{'Verax':>9}{'share':>7}{'MB':>7}"
-        f"{'set-up s':>10}{'PyTorch':>9}{'share':>7}{'MB':>7}{'ratio':>7}{'recording':>11}{'ratio':>7}"
+        f"{'set-up s':>10}{'PyTorch':>9}{'share':>7}{'MB':>7}{'ratio':>7}"
+        f"{'recording':>11}{'ratio':>7}"
     )
     for name in options.models:
         work, runs = EXPERIMENTS[name], options.runs or RUNS[name]
