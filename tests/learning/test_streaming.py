@@ -67,7 +67,7 @@ def test_chunks_change_nothing(task, monkeypatch, aggregator, share):
     protocol = Protocol(step=0.3, batch=4, aggregator=aggregator, participation=share)
     held = outcome(task, protocol)
     monkeypatch.setattr(simulator, "_HELD", 0)
-    monkeypatch.setattr(streaming, "_CHUNK_NUMBERS", 16 * 650)
+    monkeypatch.setattr(streaming, "CHUNK_NUMBERS", 16 * 650)
     streamed = outcome(task, protocol)
     assert streamed.gram.shape == (2, T, N, 1)
     np.testing.assert_allclose(streamed.norms, held.norms, rtol=2e-4, atol=1e-6)
@@ -83,7 +83,7 @@ def test_chunks_change_nothing(task, monkeypatch, aggregator, share):
 def test_distances_from_a_second_pass(task, monkeypatch, aggregator, share):
     """‖m_i − mean of the others‖² as of messages that are held; noise is the same both times."""
     protocol = Protocol(step=0.3, batch=4, aggregator=aggregator, participation=share)
-    monkeypatch.setattr(streaming, "_CHUNK_NUMBERS", 16 * 650)
+    monkeypatch.setattr(streaming, "CHUNK_NUMBERS", 16 * 650)
     held = outcome(task, protocol)
     monkeypatch.setattr(simulator, "_HELD", 0)
     streamed = outcome(task, protocol, distances=True)
@@ -139,7 +139,7 @@ def test_fedavg_and_noise_do_not_depend_on_the_chunk(task, monkeypatch):
     monkeypatch.setattr(simulator, "_HELD", 0)
     found = []
     for numbers in (9 * 650, 1 << 26):
-        monkeypatch.setattr(streaming, "_CHUNK_NUMBERS", numbers)
+        monkeypatch.setattr(streaming, "CHUNK_NUMBERS", numbers)
         found.append(outcome(task, protocol, [everybody]))
     for other in found[1:]:
         np.testing.assert_allclose(other.gram, found[0].gram, rtol=2e-4, atol=1e-7)
@@ -155,7 +155,7 @@ def test_a_feedback_follows_the_client_through_chunks(task, monkeypatch):
     protocol = Protocol(step=0.3, batch=4, participation=0.8)
     held = outcome(task, protocol, [everybody])
     monkeypatch.setattr(simulator, "_HELD", 0)
-    monkeypatch.setattr(streaming, "_CHUNK_NUMBERS", 16 * 650)
+    monkeypatch.setattr(streaming, "CHUNK_NUMBERS", 16 * 650)
     streamed = outcome(task, protocol, [everybody])
     here = held.present[:, 7]
     np.testing.assert_allclose(
@@ -181,7 +181,7 @@ def test_blocks_change_nothing(task, monkeypatch, aggregator, share):
     protocol = Protocol(step=0.3, batch=4, aggregator=aggregator, participation=share)
     held = outcome(task, protocol)
     monkeypatch.setattr(simulator, "_HELD", 0)
-    monkeypatch.setattr(streaming, "_CHUNK_NUMBERS", 16 * 650)
+    monkeypatch.setattr(streaming, "CHUNK_NUMBERS", 16 * 650)
     monkeypatch.setattr(blocks, "BLOCK_NUMBERS", round(share * N) * 100)
     streamed = outcome(task, protocol)
     assert streamed.gram.shape == (2, T, N, 1)
