@@ -17,19 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import (
-    ARRAY,
-    BigInteger,
-    Connection,
-    Integer,
-    bindparam,
-    func,
-    inspect,
-    literal_column,
-    select,
-    update,
-)
-from sqlalchemy.dialects import sqlite
+from sqlalchemy import Connection, func, inspect, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
 from verax.ledger import schema
@@ -43,47 +31,11 @@ from verax.ledger.engine import (
     writing,
 )
 from verax.ledger.state import ESCROW, State
+from verax.ledger.statements import ADVANCE, HEAD, LOCK, RECORD, ROUND, insert_entries
 
 __all__ = ["Receipt", "Record", "Store", "found_row", "head_row", "insert_record", "make_receipt"]
 
 _ATTEMPTS = 4
-
-# Statements of every post, made once: SQLAlchemy's building costs more than the database's work.
-_HEAD = select(
-    schema.federation.c.id, schema.federation.c.sequence, schema.federation.c.hash
-).where(schema.federation.c.name == bindparam("name"))
-_LOCK = _HEAD.with_for_update()
-_ADVANCE = (
-    update(schema.federation)
-    .where(schema.federation.c.id == bindparam("number"))
-    .values(sequence=bindparam("last"), hash=bindparam("end"))
-)
-_ROUND = select(schema.record.c.sequence, schema.record.c.hash, schema.record.c.content).where(
-    schema.record.c.federation == bindparam("number"),
-    schema.record.c.run == bindparam("which"),
-    schema.record.c.round == bindparam("t"),
-)
-_RECORD = schema.record.insert()
-# PostgreSQL takes all entries of a record in one statement, as two arrays.
-_PAIRS = (
-    func.unnest(
-        bindparam("accounts", type_=ARRAY(Integer)), bindparam("amounts", type_=ARRAY(BigInteger))
-    )
-    .table_valued("account", "amount")
-    .render_derived()
-)
-_ENTRIES = schema.entry.insert().from_select(
-    ["federation", "sequence", "account", "amount"],
-    select(
-        bindparam("number", type_=Integer),
-        bindparam("place", type_=BigInteger),
-        _PAIRS.c.account,
-        _PAIRS.c.amount,
-    ),
-)
-# SQLite takes them row by row; the text is SQLAlchemy's, the rows go to the driver as they are.
-_ENTRY = str(schema.entry.insert().compile(dialect=sqlite.dialect()))
-
 
 @dataclass(frozen=True)
 class Receipt:
@@ -260,7 +212,7 @@ class Store:
 
     def _advance(self, connection: Connection, state: State, hash_: str) -> None:
         """Move the end of the chain."""
-        connection.execute(_ADVANCE, {"number": state.id, "last": state.sequence, "end": hash_})
+        ADVANCE.run(connection, number=state.id, last=state.sequence, end=hash_)
         state.hash = hash_
 
     def _begin(self, connection: Connection, federation: str) -> State:
@@ -323,9 +275,7 @@ class Store:
         return connection.execute(wanted).scalar_one()
 
     def _round(self, connection: Connection, state: State, run: str, round_: int) -> Record | None:
-        row = connection.execute(
-            _ROUND, {"number": state.id, "which": run, "t": round_}
-        ).one_or_none()
+        row = ROUND.run(connection, number=state.id, which=run, t=round_).one_or_none()
         return None if row is None else Record(*row)
 
     def _balances(self, connection: Connection, state: State) -> dict[str, int]:
@@ -370,41 +320,23 @@ def insert_record(
             .values(label=content["label"])
         )
     sequence = content["sequence"]
-    connection.execute(
-        _RECORD,
-        {
-            "federation": state.id,
-            "sequence": sequence,
-            "kind": content["kind"],
-            "run": content["run"] if content["kind"] == "round" else None,
-            "round": content.get("round"),
-            "hash": hash_,
-            "content": text,
-        },
+    RECORD.run(
+        connection,
+        federation=state.id,
+        sequence=sequence,
+        kind=content["kind"],
+        run=content["run"] if content["kind"] == "round" else None,
+        round=content.get("round"),
+        hash=hash_,
+        content=text,
     )
-    pairs = [
-        (account, amount)
-        for account, amount in zip(
-            content.get("accounts", ()), content.get("amounts", ()), strict=True
-        )
-        if amount
-    ]
-    if not pairs:
-        return
-    if connection.dialect.name == "sqlite":
-        rows = [(state.id, sequence, account, amount) for account, amount in pairs]
-        connection.exec_driver_sql(_ENTRY, rows)
-    else:
-        accounts, amounts = map(list, zip(*pairs, strict=True))
-        connection.execute(
-            _ENTRIES,
-            {"number": state.id, "place": sequence, "accounts": accounts, "amounts": amounts},
-        )
+    if "amounts" in content:
+        insert_entries(connection, state.id, sequence, content["accounts"], content["amounts"])
 
 
 def head_row(connection: Connection, federation: str, *, lock: bool = False) -> Any:
     """A federation's id and the end of its chain, or None; locked against other writers."""
-    return connection.execute(_LOCK if lock else _HEAD, {"name": federation}).one_or_none()
+    return (LOCK if lock else HEAD).run(connection, name=federation).one_or_none()
 
 
 def found_row(row: Any, federation: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from verax.mechanism.rule import Payments, balance, check_statistics
+from verax.mechanism.rule import Payments, balance, check_statistics, pay
 from verax.mechanism.terms import RULES, Action, Terms
 
 __all__ = ["Status", "charge"]
@@ -42,24 +42,27 @@ def charge(
         >>> charge(terms, 1, [4.0, 1.0, 0.0], ["ok", "ok", "missing"]).amounts
         array([ 3., -3.,  0.])
     """
+    rule = RULES[terms.rule]
+    price, allowances = terms.price.at(round_), terms.allowances_at(round_)
+    shape = (len(statuses),) * (2 if rule.statistic == "gram" else 1)
+    given = np.asarray(statistics, dtype=np.float64)
+    if given.shape != shape:
+        raise ValueError(f"{len(statuses)} members need statistics of that size, got {given.shape}")
+    if set(statuses) == {"ok"}:  # all took part: the policy has no say
+        return pay(rule, given, price, allowances=allowances)
     actions = [_action(terms, status) for status in statuses]
     ok = np.array([action is None for action in actions], dtype=np.bool_)
-    rule = RULES[terms.rule]
-    values, _ = check_statistics(rule, statistics, ok)
-    if values.ndim != (2 if rule.statistic == "gram" else 1) or values.shape[0] != len(statuses):
-        raise ValueError(
-            f"{len(statuses)} members need statistics of that size, got {values.shape}"
-        )
+    values, _ = check_statistics(rule, given, ok)
     measures = np.where(ok, rule.measure(values, ok), 0.0)
     as_largest = np.array([action == "largest" for action in actions], dtype=np.bool_)
     measures[as_largest] = np.max(measures, initial=0.0)
     # Whoever is levied as the largest counts as a participant: otherwise the round cannot balance.
     payments = balance(
         measures,
-        terms.price.at(round_),
+        price,
         ok | (as_largest & bool(np.any(ok))),
         fewest=rule.fewest,
-        allowances=terms.allowances_at(round_),
+        allowances=allowances,
     )
     fined = np.array([action == "flat-fee" for action in actions], dtype=np.bool_)
     if not np.any(fined) or not np.any(ok):  # without a participant nobody could receive a fee

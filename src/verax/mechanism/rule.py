@@ -102,23 +102,26 @@ def balance(
     fewest: int = 2,
     allowances: ArrayLike | None = None,
 ) -> Payments:
-    """p_i = C_i n_i − mean_{j≠i} C_j n_j − κ_i = N/(N−1) (C_i n_i − mean_j C_j n_j) − κ_i."""
-    shape = measures.shape
+    """p_i = C_i n_i − mean_{j≠i} C_j n_j − κ_i = N/(N−1) (C_i n_i − mean_j C_j n_j) − κ_i.
+
+    The measures of absent clients must be zero.
+    """
     with np.errstate(over="ignore"):
-        levies = np.where(present, _broadcast("price", price, shape, low=0.0) * measures, 0.0)
-    _refuse(~np.isfinite(levies), levies, "price × statistic", "a finite number; lower the price")
-    count = np.count_nonzero(present, axis=-1)
+        levies = _broadcast("price", price, measures.shape, low=0.0) * measures
+    _demand(levies, "price × statistic", remedy="; lower the price")
+    count = present.sum(axis=-1, keepdims=True)
     charged = count >= max(fewest, 2)
 
     # In units of the largest levy nothing overflows on the way, and no payment exceeds that levy.
-    unit = np.max(levies, axis=-1, keepdims=True, initial=0.0)
-    shares = levies / np.where(unit > 0, unit, 1.0)
-    n = np.maximum(count, 2)[..., None]
-    mean = np.sum(shares, axis=-1, keepdims=True) / n
+    unit = levies.max(axis=-1, keepdims=True, initial=0.0)
+    shares = levies / (unit + (unit == 0))
+    n = np.maximum(count, 2)
+    mean = shares.sum(axis=-1, keepdims=True) / n
     amounts = (shares - mean) * (n / (n - 1)) * unit
     if allowances is not None:
         amounts = amounts - _centred_allowances(allowances, present)
-    return Payments(np.where(present & charged[..., None], amounts, 0.0), charged, max(fewest, 2))
+    amounts = np.where(present & charged, amounts, 0.0)
+    return Payments(amounts, charged[..., 0], max(fewest, 2))
 
 
 def spread(values: ArrayLike, clients: ArrayLike, total: int) -> tuple[Array, Mask]:
@@ -173,18 +176,17 @@ def check_statistics(
         if given.dtype != np.bool_:
             raise ValueError(f"present is a mask of booleans, not {given.dtype}; see `spread`")
         try:
-            mask = np.broadcast_to(given, shape).copy()
+            mask = given if given.shape == shape else np.broadcast_to(given, shape).copy()
         except ValueError:
             raise ValueError(f"present {given.shape} does not fit statistics {shape}") from None
     if not matrix:
         values = np.where(mask, values, 0.0)
-        _refuse(~np.isfinite(values), values, rule.statistic, "a finite number")
-        _refuse(values < 0, values, rule.statistic, "≥ 0")
+        _demand(values, rule.statistic, low=0.0)
         return values, mask
     values = np.where(mask[..., :, None] & mask[..., None, :], values, 0.0)
-    _refuse(~np.isfinite(values), values, "Gram entry", "a finite number", client_axis=-2)
+    _demand(values, "Gram entry", client_axis=-2)
     norms = np.diagonal(values, axis1=-2, axis2=-1)
-    _refuse(norms < 0, norms, "squared norm", "≥ 0")
+    _demand(norms, "squared norm", low=0.0)
     unit = np.max(norms, axis=-1, initial=0.0)[..., None, None]
     skew = np.abs(values - np.swapaxes(values, -1, -2)) > 1e-6 * unit
     _refuse(skew, values, "Gram entry", "symmetric", client_axis=-2)
@@ -214,9 +216,19 @@ def _broadcast(
             f"{what} of shape {array.shape} does not fit rounds × clients {shape}; "
             "give one number, one per client (N,) or one per round (T, 1)"
         ) from None
-    _refuse(~np.isfinite(array), array, what, "a finite number")
-    _refuse(array < low, array, what, f"≥ {low:g}")
+    _demand(array, what, low)
     return array
+
+
+def _demand(
+    values: Array, what: str, low: float = -np.inf, *, remedy: str = "", client_axis: int = -1
+) -> None:
+    """Finite numbers, none below `low`; where all is well, two passes and no array."""
+    least, most = values.min(initial=np.inf), values.max(initial=-np.inf)
+    if -np.inf < least >= low and most < np.inf:  # false if one of them is NaN
+        return
+    _refuse(~np.isfinite(values), values, what, f"a finite number{remedy}", client_axis)
+    _refuse(values < low, values, what, f"≥ {low:g}", client_axis)
 
 
 def _refuse(
