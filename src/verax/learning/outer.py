@@ -77,6 +77,9 @@ class Outer(NamedTuple):
 
     def whole(self) -> Array:
         """D itself."""
+        if self.right.shape[-1] < self.left.shape[-1]:
+            # By its transpose: XLA's loop runs along the columns, and a long one is faster.
+            return jnp.einsum("...bi,...bo->...io", self.right, self.left).swapaxes(-1, -2)
         return jnp.einsum("...bo,...bi->...oi", *self)
 
     def along(self, matrix: Array) -> Array:

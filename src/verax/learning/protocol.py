@@ -47,6 +47,10 @@ Slope = Callable[[Any, Batch], tuple[Array, Any]]
 # again stays in the processor's cache.
 _OWN = 1 << 16
 
+# Arrays up to this many numbers a client are multiplied all with all, at once: one small product is
+# over before the pairs of one array after the other have begun.
+_SHORT = 4096
+
 #: Up to this many clients the whole Gram matrix of a round is recorded.
 GRAM_LIMIT = 64
 
@@ -199,9 +203,16 @@ def gram_matrix(tree: Any) -> Array:
     n = jax.tree.leaves(tree)[0].shape[0]
     if n > FEW:
         return sum((leaf @ leaf.T for leaf in leaves), start=factored)
+    short = [leaf for leaf in leaves if leaf.shape[1] <= _SHORT]
+    long = [leaf for leaf in leaves if leaf.shape[1] > _SHORT]
+    if short:
+        joined = jnp.concatenate(short, axis=1)
+        factored = factored + joined @ joined.T
+    if not long:
+        return factored
 
     def inner(i: int, j: int) -> Array:
-        return sum((jnp.vdot(leaf[i], leaf[j]) for leaf in leaves), start=jnp.zeros(()))
+        return sum((jnp.vdot(leaf[i], leaf[j]) for leaf in long), start=jnp.zeros(()))
 
     return factored + pair_by_pair(n, inner)
 

@@ -37,6 +37,7 @@ __all__ = ["Receipt", "Record", "Store", "found_row", "head_row", "insert_record
 
 _ATTEMPTS = 4
 
+
 @dataclass(frozen=True)
 class Receipt:
     """What a change to the book came to.
