@@ -11,9 +11,7 @@ off by one unit and its share of what float64 could not resolve.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,8 +24,7 @@ Array = NDArray[np.float64]
 LARGEST = 2**63 - 1
 
 _BALANCE = 1e-9  # how far real payments may miss zero, as a share of all; or half a unit
-_SPLIT = 134217729.0  # 2^27 + 1: Veltkamp's splitting of a float64 into halves
-_EXACT = (1e-250, 2.0**62)  # between these the products below are exact in pairs of float64
+_FLOAT = 2.0**40  # larger amounts leave float64 too few digits for their remainders
 
 
 def to_units(payments: ArrayLike, scale: int, keys: Sequence[str]) -> list[int]:
@@ -57,25 +54,17 @@ def to_units(payments: ArrayLike, scale: int, keys: Sequence[str]) -> list[int]:
     largest = float(size.max()) * 10.0**scale
     if largest > 2.0**64:
         raise _too_large(largest, scale)
-    total = math.fsum(used.tolist())
+    total = float(used.sum())
     if abs(total) > max(_BALANCE * float(size.sum()), 0.5 * 10.0**-scale):
         raise ValueError(
             f"payments sum to {total:.6g}, must sum to zero: nobody would pay the rest"
         )
-    # Between −½ and 0 the remainder x + 1 has more digits than a float64.
-    below = np.any((used < 0) & (used * 10.0**scale > -0.5 - 1e-9))
-    if largest < _EXACT[1] and float(size.min()) * 10.0**scale > _EXACT[0] and not below:
-        floors, remainders = _fast(used, 10.0**scale)
-    else:
-        floors, remainders = _slow(used, 10**scale)
-    each, rest = divmod(-sum(floors), len(floors))
-    units = [floor + each for floor in floors] if each else floors
-    if rest:
-        for i in _largest(remainders, rest, [keys[i] for i in paying.tolist()]):
-            units[i] += 1
-    worst = max(max(units), -min(units))
-    if worst > LARGEST:
-        raise _too_large(float(worst), scale)
+    units = _rounded(used, scale, largest)
+    if units is None:
+        units = _exactly(used, 10**scale, [keys[i] for i in paying.tolist()])
+        worst = max(max(units), -min(units))
+        if worst > LARGEST:
+            raise _too_large(float(worst), scale)
     if len(units) == reals.size:
         return units
     result = [0] * reals.size
@@ -96,51 +85,37 @@ def format_units(units: int, scale: int, currency: str = "") -> str:
     return f"{'-' if units < 0 else ''}{whole}{part}{' ' + currency if currency else ''}"
 
 
-def _largest(remainders: Sequence[NDArray[Any]], count: int, keys: list[str]) -> list[int]:
-    """Which `count` come first: the largest remainder, then the smaller key."""
-    order = np.lexsort(tuple(remainders))
-    last, next_ = order[count - 1], order[count]
-    if any(part[last] != part[next_] for part in remainders):
-        return order[:count].tolist()  # no tie where it would matter
-    rank = np.empty(len(keys), dtype=np.intp)
-    rank[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
-    return np.lexsort((rank, *remainders))[:count].tolist()
+def _rounded(reals: Array, scale: int, largest: float) -> list[int] | None:
+    """The units by float64, or None where its rounding could have decided something."""
+    if largest > _FLOAT:
+        return None
+    scaled = reals * 10.0**scale
+    floors = np.floor(scaled)
+    remainders = scaled - floors
+    doubt = 2.0**-52 * (largest + 1)  # how far a remainder may be off
+    if not doubt < remainders.min() <= remainders.max() < 1 - doubt:
+        return None
+    units = floors.astype(np.int64)
+    each, rest = divmod(-int(units.sum()), len(units))
+    if rest:
+        order = np.argsort(-remainders)
+        if remainders[order[rest - 1]] - remainders[order[rest]] <= 2 * doubt:
+            return None
+        units[order[:rest]] += 1
+    return (units + each).tolist()
 
 
-def _fast(reals: Array, power: float) -> tuple[list[int], tuple[Array, Array]]:
-    """⌊x⌋ and the remainders, as sort keys, in pairs of float64 (Dekker's exact product)."""
-    product = reals * power
-    a, b = _halves(reals), _halves(np.float64(power))
-    error = ((a[0] * b[0] - product) + a[0] * b[1] + a[1] * b[0]) + a[1] * b[1]
-    floor = np.floor(product)
-    high, low = _two_sum(product - floor, error)
-    more = np.floor(high)
-    more -= (high == more) & (low < 0)
-    high, low = _two_sum(high - more, low)
-    return (floor.astype(np.int64) + more.astype(np.int64)).tolist(), (-low, -high)
-
-
-def _slow(reals: Array, power: int) -> tuple[list[int], tuple[NDArray[np.intp]]]:
-    """The same in integers of any size, for amounts that are tiny or huge."""
+def _exactly(reals: Array, power: int, keys: list[str]) -> list[int]:
+    """The units in integers of any size."""
     pairs = [value.as_integer_ratio() for value in reals.tolist()]
     common = max(below for _, below in pairs)  # powers of two: the largest is a multiple of all
     parts = [divmod(above * power * (common // below), common) for above, below in pairs]
-    ranks = {rest: i for i, rest in enumerate(sorted({rest for _, rest in parts}, reverse=True))}
-    order = np.array([ranks[rest] for _, rest in parts], dtype=np.intp)
-    return [floor for floor, _ in parts], (order,)
-
-
-def _halves(value: Array | np.float64) -> tuple[Array | np.float64, Array | np.float64]:
-    upper = value * _SPLIT
-    upper = upper - (upper - value)
-    return upper, value - upper
-
-
-def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
-    """A + b as a rounded sum and its error (Knuth)."""
-    total = a + b
-    shifted = total - a
-    return total, (a - (total - shifted)) + (b - shifted)
+    each, rest = divmod(-sum(floor for floor, _ in parts), len(parts))
+    order = sorted(range(len(parts)), key=lambda i: (-parts[i][1], keys[i]))
+    units = [floor + each for floor, _ in parts]
+    for i in order[:rest]:
+        units[i] += 1
+    return units
 
 
 def _too_large(units: float, scale: int) -> ValueError:
