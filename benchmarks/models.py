@@ -1,11 +1,12 @@
 """The paper's three models: Verax's simulator beside PyTorch, and both beside a matrix product.
 
 FedSGD with 3 clients, one thread, rounds per CPU-second on the same work (`peers/paper_work.py`):
-CNN and head with batches of 32, LSTM with 16. PyTorch's first loop adds the clients' gradients up
-and keeps nothing; the second, like Verax, also records losses and the Gram matrix of the clients'
-messages. Turns alternate, the median of each is taken; compiling and other setting up is apart. The
-limit is a large float32 matrix product in the same turns, the arithmetic that of the models' own
-matrix products.
+CNN and head with batches of 32, LSTM with 16. PyTorch's loop is written three ways: `pooled` adds
+the clients' gradients up and keeps nothing, `apart` takes each client's by itself and steps along
+their mean, `recording` also keeps losses and the Gram matrix of the messages, as Verax does. Turns
+alternate, the median of each is taken; compiling and other setting up is apart. The limit is a
+large float32 matrix product in the same turns, the arithmetic that of the models' own matrix
+products.
 
     python benchmarks/models.py [--seconds 5] [--turns 3] [--models cnn lstm head] [--runs 1]
 """
@@ -23,6 +24,8 @@ from peers.paper_work import EXPERIMENTS
 
 PEERS = Path(__file__).resolve().parent / "peers"
 
+#: How PyTorch's loop is written; see `peers/paper_torch.py`.
+LOOPS = ("pooled", "apart", "recording")
 #: Federations computed at once, where that was fastest.
 RUNS = {"cnn": 1, "lstm": 1, "head": 1}
 
@@ -46,14 +49,12 @@ def main() -> None:
     print("FedSGD, 3 clients, one thread, rounds per CPU-second; share of a large matrix product")
     print(
         f"{'model':6}{'GFLOP':>8}{'limit':>8}{'runs':>6}{'Verax':>9}{'share':>7}{'MB':>7}"
-        f"{'set-up s':>10}{'PyTorch':>9}{'share':>7}{'MB':>7}{'ratio':>7}"
-        f"{'recording':>11}{'ratio':>7}"
+        f"{'set-up s':>10}" + "".join(f"{loop:>11}{'share':>7}{'ratio':>7}" for loop in LOOPS)
     )
     for name in options.models:
         work, runs = EXPERIMENTS[name], options.runs or RUNS[name]
         ours: list[dict] = []
-        theirs: list[dict] = []
-        recording: list[dict] = []
+        theirs: dict[str, list[float]] = {loop: [] for loop in LOOPS}
         limits: list[float] = []
         given = ["--model", name, "--seconds", str(options.seconds)]
         why = ""
@@ -63,9 +64,9 @@ def main() -> None:
             ours.append(learned([sys.executable, script, *given, "--runs", str(runs)]))
             try:
                 python = str(environment("plain_torch"))
-                loop = [python, str(PEERS / "paper_torch.py"), *given]
-                theirs.append(learned(loop))
-                recording.append(learned([*loop, "--recording"]))
+                for loop, rates in theirs.items():
+                    script = str(PEERS / "paper_torch.py")
+                    rates.append(learned([python, script, *given, "--loop", loop])["rate"])
             except NotAvailable as reason:
                 why = f"  PyTorch not measured, because {reason}"
         limit = max(limits)
@@ -75,15 +76,10 @@ def main() -> None:
             f"{rate * work.flops / limit:7.0%}{max(turn['memory_mb'] for turn in ours):7.0f}"
             f"{max(turn['setup'] for turn in ours):10.1f}"
         )
-        if recording:
-            other, same = (
-                statistics.median(turn["rate"] for turn in turns) for turns in (theirs, recording)
-            )
-            text += (
-                f"{other:9.2f}{other * work.flops / limit:7.0%}"
-                f"{max(turn['memory_mb'] for turn in theirs):7.0f}{rate / other:7.2f}"
-                f"{same:11.2f}{rate / same:7.2f}"
-            )
+        for rates in theirs.values():
+            if rates:
+                other = statistics.median(rates)
+                text += f"{other:11.2f}{other * work.flops / limit:7.0%}{rate / other:7.2f}"
         print(text + why, flush=True)
 
 

@@ -1,8 +1,8 @@
-"""Peer: the paper's models in PyTorch, FedSGD as a plain loop over the clients.
+"""Peer: the paper's models in PyTorch, FedSGD as a plain loop over the clients, three ways.
 
-Autograd adds up the clients' gradients; no client's gradient is kept apart, no norm computed. With
-`--recording` the loop does what the simulator does: each client's gradient is taken by itself, its
-loss and all inner products are kept, and the step is along the mean.
+`pooled`: autograd adds the clients' gradients up, so that nobody ever holds one client's update.
+`apart`: each client's gradient is taken by itself, as a server receives it, and the step is along
+their mean. `recording`: as the simulator does, losses and all inner products are kept, too.
 """
 
 from __future__ import annotations
@@ -57,35 +57,44 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", choices=list(EXPERIMENTS), required=True)
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--recording", action="store_true")
+    parser.add_argument("--loop", choices=["pooled", "apart", "recording"], default="pooled")
     options = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
     work, model = EXPERIMENTS[options.model], build(options.model)
     sgd = torch.optim.SGD(model.parameters(), work.step)
     clients = [data(options.model, client) for client in range(CLIENTS)]
+    parameters = list(model.parameters())
 
-    def one_round() -> None:
+    def value_of(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        batch = torch.randint(SAMPLES, (work.batch,))
+        return cross_entropy(model(x[batch]), y[batch])
+
+    def pooled() -> None:
         sgd.zero_grad()
         for x, y in clients:
-            batch = torch.randint(SAMPLES, (work.batch,))
-            (cross_entropy(model(x[batch]), y[batch]) / CLIENTS).backward()
+            (value_of(x, y) / CLIENTS).backward()
+        sgd.step()
+
+    def apart() -> None:
+        messages = [torch.autograd.grad(value_of(x, y), parameters) for x, y in clients]
+        for parameter, *own in zip(parameters, *messages, strict=True):
+            parameter.grad = torch.stack(own).mean(0)
         sgd.step()
 
     records: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-    def recorded_round() -> None:
+    def recording() -> None:
         values, messages = [], []
         for x, y in clients:
-            batch = torch.randint(SAMPLES, (work.batch,))
-            value = cross_entropy(model(x[batch]), y[batch])
-            gradient = torch.autograd.grad(value, list(model.parameters()))
+            value = value_of(x, y)
+            gradient = torch.autograd.grad(value, parameters)
             values.append(value.detach())
             messages.append(torch.cat([part.reshape(-1) for part in gradient]))
         sent = torch.stack(messages)
         records.append((sent @ sent.T, torch.stack(values)))
-        mean = sent.mean(0).split([p.numel() for p in model.parameters()])
-        for parameter, part in zip(model.parameters(), mean, strict=True):
+        mean = sent.mean(0).split([p.numel() for p in parameters])
+        for parameter, part in zip(parameters, mean, strict=True):
             parameter.grad = part.view_as(parameter)
         sgd.step()
 
@@ -93,7 +102,7 @@ def main() -> None:
         with torch.no_grad():
             return sum(cross_entropy(model(x), y).item() for x, y in clients) / CLIENTS
 
-    step = recorded_round if options.recording else one_round
+    step = {"pooled": pooled, "apart": apart, "recording": recording}[options.loop]
     before = loss()
     for _ in range(3):
         step()
