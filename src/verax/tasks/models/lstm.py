@@ -10,11 +10,13 @@ sum of two. Initialisation is PyTorch's: N(0, 1) for the embedding, uniform ±1/
 
 Only U h_{t−1} has to wait for the step before. So W x is one product over all steps, and backward
 δ_t, the slope in the gates, is all that the loop over time computes; the slopes in the weights are
-products over all steps at once, Σ_t δ_t x_tᵀ and Σ_t δ_t h_{t−1}ᵀ.
+products over all steps at once, Σ_t δ_t x_tᵀ and Σ_t δ_t h_{t−1}ᵀ. The first layer reads
+characters, so that its W x_t is a row of a small table, and so is where its slopes add up.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -59,37 +61,56 @@ def lstm(classes: int = 80, embedding: int = 8, units: int = 256, layers: int = 
             "linear": {"weight": weight, "bias": bias},
         }
 
+    def forward(params: Any, tokens: Array) -> list[_Trail]:
+        first, *others = params["layers"]
+        table = params["embedding"] @ first["input"].T
+        trails = [_forward(first, tokens.T, lambda token: table[token])]
+        for layer in others:
+            trails.append(_forward(layer, trails[-1].h @ layer["input"].T))
+        return trails
+
     def scores(params: Any, tokens: Array) -> Array:
-        x = params["embedding"][tokens.T]
-        for layer in params["layers"]:
-            x = _forward(layer, x).h
-        return x[-1] @ params["linear"]["weight"].T + params["linear"]["bias"]
+        return _linear(params["linear"], forward(params, tokens)[-1].h[-1])
 
     def pullback(params: Any, tokens: Array) -> tuple[Array, Any]:
-        inputs = [params["embedding"][tokens.T]]
-        trails: list[_Trail] = []
-        for layer in params["layers"]:
-            trails.append(_forward(layer, inputs[-1]))
-            inputs.append(trails[-1].h)
-        last, linear = inputs[-1][-1], params["linear"]
+        trails = forward(params, tokens)
+        first, *others = params["layers"]
+        last, linear = trails[-1].h[-1], params["linear"]
 
         def pull(slope: Array) -> Any:
-            ends = jnp.zeros_like(inputs[-1]).at[-1].set(slope @ linear["weight"])
+            ends = jnp.zeros_like(trails[-1].h).at[-1].set(slope @ linear["weight"])
             found: list[Layer] = []
-            for layer, trail, x in zip(
-                params["layers"][::-1], trails[::-1], inputs[-2::-1], strict=True
+            for layer, trail, below in zip(
+                others[::-1], trails[:0:-1], trails[-2::-1], strict=True
             ):
-                gradient, ends = _backward(layer, trail, x, ends)
-                found.insert(0, gradient)
+                delta = _backward(layer, trail, ends)
+                before = _shifted(trail.h)
+                found.insert(
+                    0,
+                    {
+                        "input": _over_steps(delta, below.h),
+                        "recurrent": _over_steps(delta, before),
+                        "bias": jnp.sum(delta, axis=(0, 1)),
+                    },
+                )
+                ends = delta @ layer["input"]
+            delta = _backward(first, trails[0], ends)
             # A product with indicators: adding up rows one by one would be slower.
-            read = (tokens.T.reshape(-1)[:, None] == jnp.arange(classes)).astype(ends.dtype)
+            read = (tokens.T[..., None] == jnp.arange(classes)).astype(delta.dtype)
+            both = _over_steps(delta, jnp.concatenate([_shifted(trails[0].h), read], axis=-1))
+            recurrent, table = both[:, :units], both[:, units:]
+            own = {
+                "input": table @ params["embedding"],
+                "recurrent": recurrent,
+                "bias": jnp.sum(table, axis=1),
+            }
             return {
-                "embedding": read.T @ ends.reshape(-1, embedding),
-                "layers": found,
+                "embedding": table.T @ first["input"],
+                "layers": [own, *found],
                 "linear": {"weight": slope.T @ last, "bias": jnp.sum(slope, axis=0)},
             }
 
-        return last @ linear["weight"].T + linear["bias"], pull
+        return _linear(linear, last), pull
 
     return Model(init, scores, pullback=pullback)
 
@@ -102,24 +123,30 @@ class _Trail(NamedTuple):
     h: Array
 
 
-def _forward(layer: Layer, x: Array) -> _Trail:
-    projected = x @ layer["input"].T + layer["bias"]
-    recurrent = layer["recurrent"].T
-    zero = jnp.zeros((x.shape[1], recurrent.shape[0]), projected.dtype)
+def _linear(layer: Layer, x: Array) -> Array:
+    return x @ layer["weight"].T + layer["bias"]
+
+
+def _forward(
+    layer: Layer, steps: Array, projected: Callable[[Array], Array] = lambda x: x
+) -> _Trail:
+    """All steps; `projected` makes W x_t of what stands for a step."""
+    recurrent, bias = layer["recurrent"].T, layer["bias"]
+    zero = jnp.zeros((steps.shape[1], recurrent.shape[0]), recurrent.dtype)
 
     def step(state: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], _Trail]:
         h, c = state
-        i, f, g, o = jnp.split(now + h @ recurrent, 4, axis=-1)
+        i, f, g, o = jnp.split(projected(now) + bias + h @ recurrent, 4, axis=-1)
         i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
         c = f * c + i * g
         h = o * jnp.tanh(c)
         return (h, c), _Trail((i, f, g, o), c, h)
 
-    return jax.lax.scan(step, (zero, zero), projected)[1]
+    return jax.lax.scan(step, (zero, zero), steps)[1]
 
 
-def _backward(layer: Layer, trail: _Trail, x: Array, ends: Array) -> tuple[Layer, Array]:
-    """The layer's gradient and the slope in x, from the slope `ends` in h."""
+def _backward(layer: Layer, trail: _Trail, ends: Array) -> Array:
+    """δ of all steps, from the slope `ends` in h."""
     recurrent = layer["recurrent"]
     zero = jnp.zeros_like(trail.c[0])
 
@@ -143,14 +170,12 @@ def _backward(layer: Layer, trail: _Trail, x: Array, ends: Array) -> tuple[Layer
         return (delta @ recurrent, dc * f), delta
 
     before = _shifted(trail.c)
-    delta = jax.lax.scan(step, (zero, zero), (trail.gates, trail.c, before, ends), reverse=True)[1]
-    flat = delta.reshape(-1, delta.shape[-1])
-    gradient = {
-        "input": flat.T @ x.reshape(-1, x.shape[-1]),
-        "recurrent": flat.T @ _shifted(trail.h).reshape(-1, zero.shape[-1]),
-        "bias": jnp.sum(flat, axis=0),
-    }
-    return gradient, delta @ layer["input"]
+    return jax.lax.scan(step, (zero, zero), (trail.gates, trail.c, before, ends), reverse=True)[1]
+
+
+def _over_steps(left: Array, right: Array) -> Array:
+    """Σ_t left_t right_tᵀ, summed over the samples, too."""
+    return left.reshape(-1, left.shape[-1]).T @ right.reshape(-1, right.shape[-1])
 
 
 def _shifted(states: Array) -> Array:
