@@ -304,6 +304,11 @@ class Simulator:
     def _scan(
         self, params: Any, history: Any, inputs: Any, fixed: Any, key: Array, *, needs: Needs
     ) -> tuple[Any, Any, Record]:
+        *rest, a, b = inputs
+        alone = history.shape[0] == 1 and self.parameters >= _LARGE
+        if alone:  # without the axis of the runs, all the way: to take it off in a round is a copy
+            params, history, fixed = jax.tree.map(lambda leaf: leaf[0], (params, history, fixed))
+            a, b = a[:, 0], b[:, 0]
 
         def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], Record]:
             *inputs, a, b = now
@@ -311,10 +316,13 @@ class Simulator:
             def one(p: Any, past: Any, *levels: Any) -> tuple[Any, Any, Record]:
                 return self.round(p, past, inputs, Round(*levels), key, needs)
 
-            p, past, record = _over_runs(one, self.parameters)(*carry, a, b, *fixed)
+            p, past, record = (one if alone else jax.vmap(one))(*carry, a, b, *fixed)
             return (p, past), record
 
-        (params, history), records = jax.lax.scan(step, (params, history), inputs)
+        (params, history), records = jax.lax.scan(step, (params, history), (*rest, a, b))
+        if alone:
+            params, history = jax.tree.map(lambda leaf: leaf[None], (params, history))
+            records = jax.tree.map(lambda leaf: leaf[:, None], records)
         return params, history, records
 
     def _test_losses(self, params: Any) -> tuple[Array, Array]:
@@ -347,19 +355,6 @@ def participants_of(
     """Who takes part in which round of a replica."""
     share = simulator.protocol.participation
     return participants(simulator.task.clients, share, seeds.batches, first, rounds)
-
-
-def _over_runs(one: Callable[..., Any], parameters: int) -> Callable[..., Any]:
-    """`jax.vmap` over the runs, but for a single run of a large model."""
-
-    def every(*arguments: Any) -> Any:
-        runs = jax.tree.leaves(arguments)[0].shape[0]
-        if runs > 1 or parameters < _LARGE:
-            return jax.vmap(one)(*arguments)
-        alone = one(*jax.tree.map(lambda leaf: leaf[0], arguments))
-        return jax.tree.map(lambda leaf: leaf[None], alone)
-
-    return every
 
 
 def _check_memory(numbers: int, aggregator: Aggregator) -> None:
