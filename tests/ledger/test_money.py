@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from verax.ledger import verify
 from verax.ledger.money import LARGEST, format_units, to_units
 
 CASES = 100_000
@@ -72,6 +73,7 @@ def test_a_hundred_thousand_rounds_sum_to_zero_within_a_unit():
                     above, below = value.as_integer_ratio()
                     assert abs(unit * below - above * power) <= below
                 count += 1
+                assert verify._units(payments, scale, keys) == units
             assert units == oracle(payments, scale, keys)
 
     check()

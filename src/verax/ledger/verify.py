@@ -658,8 +658,11 @@ _RULES: dict[str, tuple[bool, int]] = {
 
 
 def _units(payments: list[float], scale: int, keys: list[str]) -> list[int]:
-    """Payments in whole units by largest remainder, in integers throughout."""
+    """Payments in whole units by largest remainder, exactly."""
     power = 10**scale
+    found = _surely(payments, float(power))
+    if found is not None:
+        return found
     ratios = [value.as_integer_ratio() for value in payments]
     paying = [i for i, (above, _) in enumerate(ratios) if above]
     result = [0] * len(payments)
@@ -667,23 +670,33 @@ def _units(payments: list[float], scale: int, keys: list[str]) -> list[int]:
         return result
     common = max(ratios[i][1] for i in paying)
     rests: dict[int, int] = {}
-    total = 0
     for i in paying:
         above, below = ratios[i]
         result[i], rests[i] = divmod(above * power * (common // below), common)
-        total += result[i]
-    each, more = divmod(-total, len(paying))
-    if each:
-        for i in paying:
-            result[i] += each
-    if more:
-        paying.sort(key=rests.__getitem__, reverse=True)
-        edge = rests[paying[more - 1]]
-        if edge == rests[paying[more]]:
-            paying.sort(key=lambda i: (-rests[i], keys[i]))
-        for i in paying[:more]:
-            result[i] += 1
+    each, more = divmod(-sum(result), len(paying))
+    for i in paying:
+        result[i] += each
+    for i in sorted(paying, key=lambda i: (-rests[i], keys[i]))[:more]:
+        result[i] += 1
     return result
+
+
+def _surely(payments: list[float], power: float) -> list[int] | None:
+    """The units where everybody pays and no remainder is so near another that rounding matters."""
+    scaled = [value * power for value in payments]
+    largest = max(map(abs, scaled), default=0.0)
+    if not 0 < largest < 2**40:
+        return None
+    floors = list(map(math.floor, scaled))
+    rests = list(map(sub, scaled, floors))
+    off = 2**-52 * (largest + 1)  # more than a remainder can be off
+    each, more = divmod(-sum(floors), len(floors))
+    falling = sorted(rests, reverse=True)
+    near = more and falling[more - 1] - falling[more] <= 2 * off
+    if near or not off < falling[-1] <= falling[0] < 1 - off:
+        return None
+    edge = falling[more - 1] if more else 1.0
+    return [floor + each + (rest >= edge) for floor, rest in zip(floors, rests, strict=True)]
 
 
 # A member's own evidence
