@@ -2,8 +2,8 @@
 
 FedSGD with 3 clients, one thread, rounds per CPU-second on the same work (`peers/paper_work.py`):
 CNN and head with batches of 32, LSTM with 16. PyTorch's loop is written three ways: `pooled` adds
-the clients' gradients up and keeps nothing, `apart` takes each client's by itself and steps along
-their mean, `recording` also keeps losses and the Gram matrix of the messages, as Verax does. Turns
+the clients' gradients up and keeps nothing, `apart` takes each client's by itself and then steps
+by them all, `recording` also keeps losses and the Gram matrix of the messages, as Verax does. Turns
 alternate, the median of each is taken; compiling and other setting up is apart. The limit is a
 large float32 matrix product in the same turns, the arithmetic that of the models' own matrix
 products.
