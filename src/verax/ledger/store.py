@@ -30,8 +30,8 @@ from verax.ledger.engine import (
     writer,
     writing,
 )
+from verax.ledger.sql import ADVANCE, HEAD, LOCK, RECORD, ROUND, insert_entries
 from verax.ledger.state import ESCROW, State
-from verax.ledger.statements import ADVANCE, HEAD, LOCK, RECORD, ROUND, insert_entries
 
 __all__ = ["Receipt", "Record", "Store", "found_row", "head_row", "insert_record", "make_receipt"]
 

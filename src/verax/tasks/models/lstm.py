@@ -84,12 +84,11 @@ def lstm(classes: int = 80, embedding: int = 8, units: int = 256, layers: int = 
                 others[::-1], trails[:0:-1], trails[-2::-1], strict=True
             ):
                 delta = _backward(layer, trail, ends)
-                before = _shifted(trail.h)
                 found.insert(
                     0,
                     {
                         "input": _over_steps(delta, below.h),
-                        "recurrent": _over_steps(delta, before),
+                        "recurrent": _over_steps(delta, _shifted(trail.h)),
                         "bias": jnp.sum(delta, axis=(0, 1)),
                     },
                 )

@@ -1,7 +1,6 @@
-"""The statements of every post, written by SQLAlchemy once and then run by the driver as they are.
+"""The SQL of every post, written by SQLAlchemy once and then run by the driver as it is.
 
-SQLAlchemy's part in running a statement costs more than the database's: of a round of 100 members
-it was a quarter.
+To build and run a statement costs SQLAlchemy more time than the database.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from sqlalchemy import (
 
 from verax.ledger import schema
 
-__all__ = ["ADVANCE", "HEAD", "LOCK", "RECORD", "ROUND", "Statement", "insert_entries"]
+__all__ = ["ADVANCE", "HEAD", "LOCK", "RECORD", "ROUND", "insert_entries"]
 
 
-class Statement:
+class _Prepared:
     """A statement whose text is kept for each kind of database."""
 
     def __init__(self, statement: Executable) -> None:
@@ -50,25 +49,25 @@ class Statement:
         return found
 
 
-HEAD = Statement(
+HEAD = _Prepared(
     _head := select(
         schema.federation.c.id, schema.federation.c.sequence, schema.federation.c.hash
     ).where(schema.federation.c.name == bindparam("name"))
 )
-LOCK = Statement(_head.with_for_update())
-ADVANCE = Statement(
+LOCK = _Prepared(_head.with_for_update())
+ADVANCE = _Prepared(
     update(schema.federation)
     .where(schema.federation.c.id == bindparam("number"))
     .values(sequence=bindparam("last"), hash=bindparam("end"))
 )
-ROUND = Statement(
+ROUND = _Prepared(
     select(schema.record.c.sequence, schema.record.c.hash, schema.record.c.content).where(
         schema.record.c.federation == bindparam("number"),
         schema.record.c.run == bindparam("which"),
         schema.record.c.round == bindparam("t"),
     )
 )
-RECORD = Statement(schema.record.insert())
+RECORD = _Prepared(schema.record.insert())
 
 # PostgreSQL takes all entries of a record in one statement, as two arrays; SQLite row by row.
 _PAIRS = (
@@ -78,7 +77,7 @@ _PAIRS = (
     .table_valued("account", "amount")
     .render_derived()
 )
-_ARRAYS = Statement(
+_ARRAYS = _Prepared(
     schema.entry.insert().from_select(
         ["federation", "sequence", "account", "amount"],
         select(
@@ -89,7 +88,7 @@ _ARRAYS = Statement(
         ),
     )
 )
-_ROW = Statement(schema.entry.insert())
+_ROW = _Prepared(schema.entry.insert())
 
 
 def insert_entries(
