@@ -1,9 +1,10 @@
 """The verifier: reads a book or an export and trusts nothing in it.
 
-It shares no code with what writes the books and imports nothing of Verax: its own reading of the
-terms, its own payments, its own rounding to units, its own canonical form. For an export this one
-file and Python are enough: `python verify.py export.jsonl`. Records are read one after the other;
-memory does not grow with the number of rounds.
+It shares no code with what writes the books: its own reading of the terms, its own payments, its
+own rounding to units, its own canonical form. For an export this one file and Python are enough:
+`python verify.py export.jsonl`. Records are read one after the other; memory does not grow with the
+number of rounds. Where Verax is installed, `swift` takes over most of a long book; it is compiled,
+and knows as little of the writer.
 
 What it finds in the book itself: records changed, missing, added or out of order; payments that do
 not follow from the inputs and the terms; amounts that do not follow from the payments; entries,
@@ -23,16 +24,16 @@ from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import groupby
-from operator import ge, itemgetter, sub
+from operator import ge, sub
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 __all__ = ["Finding", "Verification", "federations", "verify"]
 
 _LARGEST = 2**63 - 1
 _KEPT = 200  # findings that are kept in words; the rest is counted
 _BATCH = 128
+_PIECE = 1 << 19
 _SCHEMA = "0001"
 _REASONS = (
     KeyError,
@@ -121,6 +122,7 @@ def verify(
     mine: str | Path | None = None,
     member: str | None = None,
     progress: Callable[[int], None] | None = None,
+    patience: float = 200_000,
 ) -> Verification:
     """Check a federation's book.
 
@@ -132,11 +134,13 @@ def verify(
         mine: a member's own record, JSON Lines of {"run", "round", "norm"}.
         member: whose record `mine` is, by id or label.
         progress: called with the number of records read since the last call.
+        patience: after how many entries compiled code is loaded, if it is installed, to check the
+            rounds that are like the one before them; `math.inf` for plain Python throughout.
     """
     result = Verification()
     own = None if mine is None else _Mine(Path(mine), member)
     marks = [_Mark(Path(path), signer, result) for path in checkpoints]
-    chain = _Chain(result, {m.sequence: m for m in marks if m.sequence}, own)
+    chain = _Chain(result, {m.sequence: m for m in marks if m.sequence}, own, patience)
     if _is_export(source):
         _from_export(Path(source), federation, chain, progress)
     else:
@@ -165,51 +169,102 @@ def federations(source: str | Path) -> list[str]:
 class _Chain:
     """What is known so far, and the checks of the next record."""
 
-    def __init__(self, result: Verification, marks: dict[int, _Mark], mine: _Mine | None) -> None:
+    def __init__(
+        self, result: Verification, marks: dict[int, _Mark], mine: _Mine | None, patience: float
+    ) -> None:
         self.result = result
         self.marks = marks
         self.mine = mine
+        self.patience = patience
         self.terms: list[_Terms] = []
         self.accounts: dict[int, _Account] = {0: _Account("escrow", "escrow")}
         self.looks: dict[str, int] = {"escrow": 0}
         self.balances: dict[int, int] = {0: 0}
         self.rounds: dict[str, _Intervals] = {}
         self.escrow = False
+        self.swift: Callable[[list[bytes]], Any] | None = None
+        self.usual: _Usual | None = None  # the last round, if the next may be like it
 
-    def take(
-        self,
-        line: bytes,
-        hash_: str | None = None,
-        columns: tuple[int, str, str | None, int | None] | None = None,
-        entries: list[tuple[int, int]] | None = None,
-    ) -> None:
-        """Check a record; from a database also its other columns and its rows in `entry`."""
+    def take(self, line: bytes, beside: _Beside | None = None) -> None:
+        """Check a record, and what a database holds beside it."""
         result = self.result
-        place = result.sequence + 1
+        place, wrong = result.sequence + 1, result.wrong
+        self.usual = None
         computed = hashlib.sha256(line).hexdigest()
-        if hash_ is not None and hash_ != computed:
+        if beside is not None and beside.hash != computed:
             result.add("changed", place, f"record {place}: its content does not have its hash")
         try:
             content = json.loads(line)
             if _dump(content).encode() != line:
                 result.add("form", place, f"record {place}: not in canonical form")
             place = self._link(content, place)
-            if columns is not None:
-                said = (
-                    content["sequence"],
-                    content["kind"],
-                    content["run"] if content["kind"] == "round" else None,
-                    content.get("round"),
-                )
-                if columns != said:
-                    result.add("column", place, f"record {place}: columns say {columns} not {said}")
+            if beside is not None:
+                run = content["run"] if content["kind"] == "round" else None
+                said = (content["sequence"], content["kind"], run, content.get("round"))
+                if beside.columns != said:
+                    words = f"columns say {beside.columns} not {said}"
+                    result.add("column", place, f"record {place}: {words}")
             self._check(content, place)
-            self._book(content, place, entries)
+            self._book(content, place, beside)
         except (*_REASONS, RecursionError) as error:
             result.add("form", place, f"record {place}: cannot be read ({_short(error)})")
         result.sequence, result.hash = place, computed
         if place in self.marks:
             self.marks[place].compare(computed, self._named())
+        if result.wrong > wrong:
+            self.usual = None
+
+    def unusual(self, lines: list[bytes], beside: Sequence[_Beside] | None = None) -> Iterator[int]:
+        """Which lines must be looked at one by one; rounds like the one before are taken here."""
+        swift: Any = None
+        k = 0
+        while k < len(lines):
+            if self.usual is not None and self.swift is not None:
+                swift = swift or self.swift(lines)
+                k += self._pass(self.usual, swift, k, beside)
+            if k < len(lines):
+                yield k
+                k += 1
+
+    def _pass(self, usual: _Usual, lines: Any, first: int, beside: Sequence[_Beside] | None) -> int:
+        """Take the rounds that are like the one before; returns how many they were."""
+        result = self.result
+        marked = min((at for at in self.marks if at > result.sequence), default=_LARGEST)
+        limit = min(
+            len(lines.hashes) - first,
+            usual.until - usual.t,
+            marked - result.sequence - 1,
+            self.rounds[usual.run].room(usual.t),
+        )
+        if beside is not None:
+            place, t, own = result.sequence + 1, usual.t + 1, beside[first : first + limit]
+            said = ((place + k, "round", usual.run, t + k) for k in range(limit))
+            found = zip(own, said, lines.hashes[first:], lines.lines[first:], strict=False)
+            limit = next((k for k, each in enumerate(found) if not _fits(*each)), limit)
+        if limit <= 0:
+            return 0
+        count, sums = lines.alike(
+            first,
+            first + limit,
+            usual.fixed,
+            result.hash,
+            usual.t,
+            result.sequence,
+            usual.price,
+            usual.power,
+            len(usual.accounts),
+        )
+        if not count:
+            return 0
+        self.rounds[usual.run].extend(usual.t, count)
+        for number, amount in zip(usual.accounts, sums, strict=True):
+            self.balances[number] += amount
+        usual.t += count
+        result.rounds += count
+        result.entries += count * len(sums)
+        result.sequence += count
+        result.hash = lines.hashes[first + count - 1]
+        return count
 
     def _link(self, content: Any, place: int) -> int:
         """Place in the chain; returns where the record says it stands."""
@@ -299,7 +354,7 @@ class _Chain:
         if dict(zip(content["accounts"], content["amounts"], strict=True)) != sums:
             self._wrong("entry", place, "the amounts are not those of the transfers")
 
-    def _book(self, content: Any, place: int, entries: list[tuple[int, int]] | None) -> None:
+    def _book(self, content: Any, place: int, beside: _Beside | None) -> None:
         """Entries that sum to zero, the same in the database, added to the balances."""
         accounts, amounts = content.get("accounts", []), content.get("amounts", [])
         if len(accounts) != len(amounts):
@@ -315,9 +370,10 @@ class _Chain:
             self._wrong("unbalanced", place, f"entries sum to {total}, not to zero")
         if any(map(ge, accounts, accounts[1:])):
             self._wrong("form", place, "accounts are not in order")
-        if entries is not None:
-            wanted = [pair for pair in zip(accounts, amounts, strict=True) if pair[1]]
-            if entries != wanted:
+        if beside is not None:
+            some = [pair for pair in zip(accounts, amounts, strict=True) if pair[1]]
+            wanted = tuple(",".join(map(str, column)) for column in zip(*some, strict=True))
+            if beside.entries != (wanted or ("", "")):
                 self._wrong("entry", place, "rows in `entry` differ from the record")
         self.result.entries += len(accounts)
         self.escrow = self.escrow or 0 in accounts
@@ -363,6 +419,24 @@ class _Chain:
             self._wrong("amount", place, f"{name}: amounts do not follow from the payments")
         if self.mine is not None:
             self.mine.compare(content, members, statuses, weights, self.result, place)
+        elif self._is_long() and not any(each.left for each in members):
+            self.usual = _usual(content, terms, self._until(terms, t))
+
+    def _is_long(self) -> bool:
+        """Whether the book is long enough for compiled code, and there is some."""
+        if self.swift is None and self.result.entries >= self.patience:
+            try:
+                from verax.ledger.swift import Lines
+            except ImportError:
+                self.patience = math.inf
+            else:
+                self.swift = Lines
+        return self.swift is not None
+
+    def _until(self, terms: _Terms, t: int) -> int:
+        """The last round before the terms or their price may be others."""
+        starts = [each.from_round for each in self.terms] + terms.starts
+        return min([terms.last or _LARGEST, *(start - 1 for start in starts if start > t)])
 
     def _order(
         self,
@@ -483,6 +557,67 @@ class _Account:
         return self.left is None or (self.left[1] in (None, run) and t < self.left[0])
 
 
+@dataclass(slots=True)
+class _Beside:
+    """What a database holds beside a record's content: columns, and its rows in `entry`."""
+
+    columns: tuple[int, str, str | None, int | None]
+    hash: str
+    entries: tuple[str, str] = ("", "")  # accounts and amounts between commas
+
+
+def _fits(own: _Beside, columns: tuple[int, str, str, int], hash_: str, line: bytes) -> bool:
+    """Whether a database says of a round what it must; `line` is its content."""
+    accounts, amounts = own.entries
+    start = f'{{"accounts":[{accounts}],"amounts":[{amounts}],'.encode()
+    return own.columns == columns and own.hash == hash_ and line.startswith(start)
+
+
+@dataclass
+class _Usual:
+    """A round that the next may be like: what must stay the same, and until when."""
+
+    fixed: list[bytes]
+    run: str
+    t: int
+    until: int
+    price: float
+    power: float
+    accounts: list[int]
+
+
+def _usual(content: Any, terms: _Terms, until: int) -> _Usual | None:
+    """What the next round must share with this one; None if it is not of the simplest kind."""
+    varied = terms.allowances or terms.discount or len(content["price"]) != 1
+    some = content["statuses"] or content["weights"] or content.get("reasons")
+    if terms.rule not in ("squared-norm", "spot-audit") or varied or some:
+        return None
+    if len(content["accounts"]) < 2:
+        return None
+    accounts, federation, price, rule, run, agreed = (
+        _dump(content[key]) for key in ("accounts", "federation", "price", "rule", "run", "terms")
+    )
+    fixed = (
+        f'{{"accounts":{accounts},"amounts":[',
+        f'],"federation":{federation},"gram":null,"kind":"round","payments":[',
+        '],"previous":"',
+        f'","price":{price},"reasons":{{}},"round":',
+        f',"rule":{rule},"run":{run},"sequence":',
+        ',"statistics":[',
+        f'],"statuses":{{}},"terms":{agreed},"time":"',
+        '","version":1,"weights":{}}',
+    )
+    return _Usual(
+        [piece.encode() for piece in fixed],
+        content["run"],
+        content["round"],
+        until,
+        content["price"][0],
+        float(10**terms.scale),
+        content["accounts"],
+    )
+
+
 class _Intervals:
     """A set of whole numbers, small if they come without gaps."""
 
@@ -508,6 +643,17 @@ class _Intervals:
             self.starts.insert(i, value)
             self.ends.insert(i, value + 1)
         return True
+
+    def room(self, value: int) -> int:
+        """How many may follow a number that is in before they meet others."""
+        i = bisect_right(self.starts, value)
+        if self.ends[i - 1] != value + 1:
+            return 0
+        return (self.starts[i] - 1 if i < len(self.starts) else _LARGEST) - self.ends[i - 1]
+
+    def extend(self, value: int, count: int) -> None:
+        """Put in as many numbers after one that is in; there must be room."""
+        self.ends[bisect_right(self.starts, value) - 1] += count
 
 
 # Terms and payments
@@ -857,21 +1003,17 @@ def _from_export(
     result = chain.result
     result.federation = federation or ""
     end: Any = None
-    with path.open("rb") as file:
-        for i, line in enumerate(file, 1):
+    with path.open("rb", buffering=_PIECE) as file:
+        for i, line in _unusual(file, chain, progress):
             if end is not None:
                 result.add("added", result.sequence, f"line {i}: something after the end")
                 break
-            if not line.endswith(b"\n"):
-                result.add("missing", result.sequence, f"line {i}: cut off")
-            line = line.removesuffix(b"\n")
-            if b'"kind":"end"' in line[-256:] or b'"kind":"end"' in line:
+            if b'"kind":"end"' in line:
                 end = _end(line)
                 if end is not None:
+                    chain.usual = None
                     continue
             chain.take(line)
-            if progress is not None and i % _BATCH == 0:
-                progress(_BATCH)
     if end is None:
         result.add("missing", result.sequence, "the export has no end: it was cut off")
         return
@@ -882,6 +1024,22 @@ def _from_export(
     stated = end.get("balances")
     if not isinstance(stated, dict) or _nonzero(stated) != _nonzero(named):
         result.add("balance", 0, "the export's balances are not the sums of its entries")
+
+
+def _unusual(
+    file: BinaryIO, chain: _Chain, progress: Callable[[int], None] | None
+) -> Iterator[tuple[int, bytes]]:
+    """The lines that must be looked at one by one, with their numbers; `chain` passes the rest."""
+    before = 0
+    while lines := file.readlines(_PIECE):
+        cut_off = not lines[-1].endswith(b"\n")
+        lines = [line.removesuffix(b"\n") for line in lines]
+        yield from ((before + k + 1, lines[k]) for k in chain.unusual(lines))
+        before += len(lines)
+        if cut_off:
+            chain.result.add("missing", chain.result.sequence, f"line {before}: cut off")
+        if progress is not None:
+            progress(len(lines))
 
 
 def _end(line: bytes) -> Any:
@@ -963,12 +1121,13 @@ def _from_database(
             raise ValueError(f"which federation? the book holds {names or 'none'}")
         number, name, sequence, hash_ = chosen[0]
         result.federation = name
-        if "://" not in source or source.startswith("sqlite"):
+        sqlite = "://" not in source or source.startswith("sqlite")
+        if sqlite:
             # A damaged index hides records from queries that this verifier never makes.
             for (words,) in run(text("PRAGMA integrity_check(5)"), {}):
                 if words != "ok":
                     result.add("damaged", 0, f"the file is damaged: {words}")
-        stray = _records(run, number, chain, progress)
+        stray = _records(run, number, sqlite, chain, progress)
         if (sequence, hash_) != (result.sequence, result.hash):
             result.add(
                 "missing",
@@ -998,6 +1157,7 @@ def _from_database(
 def _records(
     run: Callable[..., Any],
     number: int,
+    sqlite: bool,
     chain: _Chain,
     progress: Callable[[int], None] | None,
 ) -> int:
@@ -1008,31 +1168,38 @@ def _records(
         "SELECT sequence, kind, run, round, hash, content FROM record "
         "WHERE federation = :f AND sequence > :after ORDER BY sequence LIMIT :n"
     )
+    # Both columns as they stand in a content; SQLite gives them in the order of the primary key.
+    joined = "group_concat({})" if sqlite else "string_agg(CAST({} AS TEXT), ',' ORDER BY account)"
     entries = text(
-        "SELECT sequence, account, amount FROM entry WHERE federation = :f "
-        "AND sequence > :after AND sequence <= :last ORDER BY sequence, account"
+        "SELECT sequence, count(*), count(account), count(amount), "
+        f"{joined.format('account')}, {joined.format('amount')} FROM entry "
+        "WHERE federation = :f AND sequence > :after AND sequence <= :last GROUP BY sequence"
     )
     after, stray = -(2**62), 0
     while batch := run(records, {"f": number, "after": after, "n": _BATCH}).all():
         last = batch[-1][0]
-        # The driver's own tuples: there are many, and they need no names.
         rows = run(entries, {"f": number, "after": after, "last": last}).cursor.fetchall()
-        found = {
-            sequence: [(account, amount) for _, account, amount in group]
-            for sequence, group in groupby(rows, key=itemgetter(0))
-        }
-        for sequence, kind, name, t, hash_, content in batch:
-            chain.take(
-                str(content).encode("utf-8", "surrogatepass"),
-                hash_,
-                (sequence, kind, name, t),
-                found.pop(sequence, []),
-            )
-        stray += sum(map(len, found.values()))
+        found = {sequence: (many, _columns(many, *rest)) for sequence, many, *rest in rows}
+        beside = [
+            _Beside(tuple(row[:4]), row[4], found.pop(row[0], (0, ("", "")))[1]) for row in batch
+        ]
+        stray += sum(many for many, _ in found.values())
+        lines = [str(row[5]).encode("utf-8", "surrogatepass") for row in batch]
+        for k in chain.unusual(lines, beside):
+            chain.take(lines[k], beside[k])
         after = last
         if progress is not None:
             progress(len(batch))
     return stray
+
+
+def _columns(
+    many: int, accounts: int, amounts: int, numbers: str | None, units: str | None
+) -> tuple[str, str]:
+    """A record's rows in `entry` as two texts; as none that fits if a value is not one number."""
+    texts = (numbers or "", units or "")
+    sizes = {many, accounts, amounts, *(text.count(",") + 1 for text in texts)}
+    return texts if len(sizes) == 1 else ("?", "?")
 
 
 # Small things
