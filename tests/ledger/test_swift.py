@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from verax.ledger import Book
 from verax.ledger import verify as verifier
 from verax.ledger.export import export_book
-from verax.ledger.swift import read_number
+from verax.ledger.swift import _charged, read_number
 from verax.ledger.verify import verify
 from verax.mechanism import Price, Terms
 
@@ -87,6 +87,12 @@ def test_digits_beyond_64_bits_do_not_pass_for_fewer(turns):
     digits = next(d for d in range(12345678901234567, 2**54) if repr(d * 1e-20) == f"0.000{d}")
     assert read(f"0.000{digits}") == digits * 1e-20
     assert read(f"0.{digits + turns * 2**64}") is None
+
+
+@pytest.mark.parametrize("price", [1e308, math.inf, math.nan])
+def test_no_payment_is_right_where_charges_pass_float64(price):
+    assert _charged(np.array([4.0, 1.0]), 0.5, np.array([1.5, -1.5]))
+    assert not _charged(np.array([4.0, 1.0]), price, np.array([1.5, -1.5]))
 
 
 @pytest.fixture(scope="module")

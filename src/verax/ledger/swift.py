@@ -319,6 +319,8 @@ def _charged(statistics: Any, price: float, payments: Any) -> bool:
         total = whole + levy
         lost += (whole - total) + levy if whole >= levy else (levy - total) + whole
         whole = total
+    if not price * size < 1e300:  # or infinities would hide what is wrong
+        return False
     whole += lost
     off, largest = 0.0, 0.0
     for i in range(statistics.size):
@@ -332,32 +334,26 @@ def _charged(statistics: Any, price: float, payments: Any) -> bool:
 @_compiled
 def _rounded(payments: Any, power: float, amounts: Any) -> bool:
     """Whether these are the amounts by largest remainder, whatever rounding does here."""
-    n, largest, total = payments.size, 0.0, 0
+    n, largest, total = payments.size, 0.0, 0.0
     for p in payments:
         largest = max(largest, abs(p * power))
+        total -= np.floor(p * power)
     if not largest < 2.0**40:
         return False
-    for p in payments:
-        total += np.int64(np.floor(p * power))
-    each, more = -total // n, -total % n
+    each = np.floor(total / n)
     doubt = 2.0**-52 * (largest + 1)
-    up, least, most = (
-        0,
-        1.0,
-        0.0,
-    )  # how many are rounded up; the least of them, the most of the rest
-    for i in range(n):
+    odd, up, first, last, least, most = 0, 0.0, 1.0, 0.0, 1.0, 0.0
+    for i in range(n):  # without a branch, for which members are rounded up cannot be foreseen
         floor = np.floor(payments[i] * power)
         rest = payments[i] * power - floor
-        raised = amounts[i] - np.int64(floor) - each
-        if not doubt < rest < 1 - doubt or not 0 <= raised <= 1:
-            return False
-        if raised:
-            up += 1
-            least = min(least, rest)
-        else:
-            most = max(most, rest)
-    return up == more and (up == 0 or least - most > 2 * doubt)
+        raised = amounts[i] - floor - each
+        odd += raised * (raised - 1) != 0
+        up += raised
+        first, last = min(first, rest), max(last, rest)
+        least, most = min(least, rest + (1 - raised)), max(most, rest - raised)
+    if odd or up != total - each * n or not doubt < first <= last < 1 - doubt:
+        return False
+    return up == 0 or least - most > 2 * doubt
 
 
 @_compiled

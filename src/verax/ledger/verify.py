@@ -592,7 +592,7 @@ def _usual(content: Any, terms: _Terms, until: int) -> _Usual | None:
     some = content["statuses"] or content["weights"] or content.get("reasons")
     if terms.rule not in ("squared-norm", "spot-audit") or varied or some:
         return None
-    if len(content["accounts"]) < 2:
+    if not 2 <= len(content["accounts"]) <= 4096:  # of more, sums of units could pass 53 bits
         return None
     accounts, federation, price, rule, run, agreed = (
         _dump(content[key]) for key in ("accounts", "federation", "price", "rule", "run", "terms")
