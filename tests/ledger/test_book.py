@@ -100,6 +100,17 @@ def test_lonely_and_empty_rounds_cost_nothing(book):
     assert book.post("clinics", "first", 3, [Report("b", "missing")]).amounts == {"b": 0}
 
 
+def test_entries_of_rounds_of_any_size(url, terms):
+    with Book.open(url) as book:
+        book.found("crowd", terms)
+        names = [f"m{i:03d}" for i in range(300)]
+        for t, size in enumerate((2, 3, 7, 127, 128, 129, 255, 257, 300), 1):
+            # whoever is excused has an amount of zero, and no entry
+            reports = norms(*range(1, size + 1), names=names)
+            book.post("crowd", "r", t, [*reports, Report("absent", "missing")])
+    assert verify(url).ok
+
+
 def test_founding_again(book, terms):
     assert not book.found("clinics", terms).posted
     with pytest.raises(BookError, match="other terms"):

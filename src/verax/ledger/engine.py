@@ -139,7 +139,8 @@ def _sqlite(path: Path, wait: float, create: bool, read_only: bool) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
         write = connection.get_execution_options().get(_WRITE)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
+        driver: Any = connection.connection.driver_connection
+        driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine
 
@@ -201,7 +202,7 @@ def readable(engine: Engine) -> Generator[None]:
         yield
     except DBAPIError as error:
         raise _translate(engine, error.orig, error.connection_invalidated) from error
-    except sqlite3.Error as error:  # while connecting
+    except sqlite3.Error as error:  # from the driver, asked without SQLAlchemy
         raise _translate(engine, error, False) from error
     except SQLAlchemyError as error:
         raise BookUnavailableError(f"the database failed: {_line(error)}") from error

@@ -1,18 +1,20 @@
 """The SQL of every post, written by SQLAlchemy once and then run by the driver as it is.
 
-To build and run a statement costs SQLAlchemy more time than the database.
+To build and run a statement costs SQLAlchemy more time than SQLite, which is therefore asked by its
+driver; PostgreSQL through SQLAlchemy, which notices when a connection broke.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
     ARRAY,
     BigInteger,
     Connection,
-    CursorResult,
     Executable,
     Integer,
     bindparam,
@@ -33,14 +35,21 @@ class _Prepared:
         self._statement: Any = statement
         self._texts: dict[str, tuple[str, list[str] | None]] = {}
 
-    def run(self, connection: Connection, **values: Any) -> CursorResult[Any]:
-        """With a value for each of its parameters."""
-        text, order = self.text(connection)
-        given = values if order is None else tuple([values[name] for name in order])
-        return connection.exec_driver_sql(text, given)
+    def run(self, connection: Connection, **values: Any) -> Any:
+        """With a value for each of its parameters; the row that it finds, or None."""
+        text, order = self._text(connection)
+        if order is not None:
+            return self.run_in_order(connection, [values[name] for name in order])
+        found = connection.exec_driver_sql(text, values)
+        return found.one_or_none() if found.returns_rows else None
 
-    def text(self, connection: Connection) -> tuple[str, list[str] | None]:
-        """Its SQL, and the order of its parameters where they go by place."""
+    def run_in_order(self, connection: Connection, values: Sequence[Any]) -> Any:
+        """The same on SQLite, with the values in the order of the parameters."""
+        driver: Any = connection.connection.driver_connection
+        return driver.execute(self._text(connection)[0], values).fetchone()
+
+    def _text(self, connection: Connection) -> tuple[str, list[str] | None]:
+        """Its SQL, and the order of its parameters where they go by place: on SQLite."""
         dialect = connection.dialect
         found = self._texts.get(dialect.name)
         if found is None:
@@ -69,7 +78,7 @@ ROUND = _Prepared(
 )
 RECORD = _Prepared(schema.record.insert())
 
-# PostgreSQL takes all entries of a record in one statement, as two arrays; SQLite row by row.
+# PostgreSQL takes all entries of a record in one statement, as two arrays.
 _PAIRS = (
     func.unnest(
         bindparam("accounts", type_=ARRAY(Integer)), bindparam("amounts", type_=ARRAY(BigInteger))
@@ -88,7 +97,15 @@ _ARRAYS = _Prepared(
         ),
     )
 )
-_ROW = _Prepared(schema.entry.insert())
+
+# SQLite takes many rows in one statement at twice the speed of one by one; the numbers of rows are
+# powers of two, so that a few texts do for all, and stay below 999 parameters, its oldest limit.
+_MOST_ROWS = 128
+
+
+@cache
+def _rows(count: int) -> _Prepared:
+    return _Prepared(schema.entry.insert().values([dict.fromkeys(schema.entry.c, 0)] * count))
 
 
 def insert_entries(
@@ -102,9 +119,13 @@ def insert_entries(
     pairs = [pair for pair in zip(accounts, amounts, strict=True) if pair[1]]
     if not pairs:
         return
-    if connection.dialect.name == "sqlite":
-        rows = [(federation, sequence, account, amount) for account, amount in pairs]
-        connection.exec_driver_sql(_ROW.text(connection)[0], rows)
+    if connection.dialect.name != "sqlite":
+        numbers, units = map(list, zip(*pairs, strict=True))
+        _ARRAYS.run(connection, number=federation, place=sequence, accounts=numbers, amounts=units)
         return
-    numbers, units = map(list, zip(*pairs, strict=True))
-    _ARRAYS.run(connection, number=federation, place=sequence, accounts=numbers, amounts=units)
+    done = 0
+    while left := len(pairs) - done:
+        count = 1 << min(left, _MOST_ROWS).bit_length() - 1
+        rows = [(federation, sequence, *pair) for pair in pairs[done : done + count]]
+        _rows(count).run_in_order(connection, list(chain.from_iterable(rows)))
+        done += count

@@ -276,7 +276,7 @@ class Store:
         return connection.execute(wanted).scalar_one()
 
     def _round(self, connection: Connection, state: State, run: str, round_: int) -> Record | None:
-        row = ROUND.run(connection, number=state.id, which=run, t=round_).one_or_none()
+        row = ROUND.run(connection, number=state.id, which=run, t=round_)
         return None if row is None else Record(*row)
 
     def _balances(self, connection: Connection, state: State) -> dict[str, int]:
@@ -337,7 +337,7 @@ def insert_record(
 
 def head_row(connection: Connection, federation: str, *, lock: bool = False) -> Any:
     """A federation's id and the end of its chain, or None; locked against other writers."""
-    return (LOCK if lock else HEAD).run(connection, name=federation).one_or_none()
+    return (LOCK if lock else HEAD).run(connection, name=federation)
 
 
 def found_row(row: Any, federation: str) -> Any:
