@@ -124,6 +124,20 @@ class TestEveryRule:
         assert "without payment: fewer than" in str(found)
 
 
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+@given(messages=rounds(smallest=1, largest=200), price=st.floats(0, 1e3))
+def test_all_present_is_the_same_to_the_bit_however_it_is_said(rule, messages, price):
+    n = len(messages)
+    given = statistics(rule, messages)
+    usual = pay(rule, given, price)
+    everybody = np.ones(n, dtype=np.bool_)
+    for prices in ([price], np.full(n, price)):
+        said = pay(rule, given, prices, present=everybody)
+        assert_array_equal(usual.amounts, said.amounts)
+        assert_array_equal(usual.charged, said.charged)
+        assert usual.charged.shape == said.charged.shape == ()
+
+
 @given(
     norms=st.lists(st.floats(1e-150, 1e150), min_size=2, max_size=40),
     price=st.floats(1e-150, 1e150),

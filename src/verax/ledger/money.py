@@ -42,20 +42,20 @@ def to_units(payments: ArrayLike, scale: int, keys: Sequence[str]) -> list[int]:
     reals = np.asarray(payments, dtype=np.float64)
     if reals.ndim != 1 or reals.size != len(keys):
         raise ValueError(f"{len(keys)} keys need as many payments, got shape {reals.shape}")
-    finite = np.isfinite(reals)
-    if not finite.all():
-        bad = int(np.argmin(finite))
-        raise ValueError(f"payment of {keys[bad]!r} is {reals[bad]}, must be a finite number")
     paying = np.flatnonzero(reals)
     if not paying.size:
         return [0] * reals.size
-    used = reals[paying]
+    used = reals if paying.size == reals.size else reals[paying]
     size = np.abs(used)
     largest = float(size.max()) * 10.0**scale
-    if largest > 2.0**64:
+    if not largest <= 2.0**64:
+        finite = np.isfinite(reals)
+        if not finite.all():
+            bad = int(np.argmin(finite))
+            raise ValueError(f"payment of {keys[bad]!r} is {reals[bad]}, must be a finite number")
         raise _too_large(largest, scale)
     total = float(used.sum())
-    if abs(total) > max(_BALANCE * float(size.sum()), 0.5 * 10.0**-scale):
+    if abs(total) > 0.5 * 10.0**-scale and abs(total) > _BALANCE * float(size.sum()):
         raise ValueError(
             f"payments sum to {total:.6g}, must sum to zero: nobody would pay the rest"
         )
@@ -93,13 +93,14 @@ def _rounded(reals: Array, scale: int, largest: float) -> list[int] | None:
     floors = np.floor(scaled)
     remainders = scaled - floors
     doubt = 2.0**-52 * (largest + 1)  # how far a remainder may be off
-    if not doubt < remainders.min() <= remainders.max() < 1 - doubt:
+    order = np.argsort(-remainders)
+    ranked = remainders[order]
+    if not doubt < ranked[-1] <= ranked[0] < 1 - doubt:
         return None
     units = floors.astype(np.int64)
     each, rest = divmod(-int(units.sum()), len(units))
     if rest:
-        order = np.argsort(-remainders)
-        if remainders[order[rest - 1]] - remainders[order[rest]] <= 2 * doubt:
+        if ranked[rest - 1] - ranked[rest] <= 2 * doubt:
             return None
         units[order[:rest]] += 1
     return (units + each).tolist()

@@ -90,27 +90,28 @@ def pay(
         array([ 1.5 , -0.75, -0.75])
     """
     values, mask = check_statistics(rule, statistics, present)
-    measures = np.where(mask, rule.measure(values, mask), 0.0)
+    measures = rule.measure(values, mask)
+    if present is None:
+        return balance(measures, price, fewest=rule.fewest, allowances=allowances)
+    measures = np.where(mask, measures, 0.0)
     return balance(measures, price, mask, fewest=rule.fewest, allowances=allowances)
 
 
 def balance(
     measures: Array,
     price: ArrayLike,
-    present: Mask,
+    present: Mask | None = None,
     *,
     fewest: int = 2,
     allowances: ArrayLike | None = None,
 ) -> Payments:
     """p_i = C_i n_i − mean_{j≠i} C_j n_j − κ_i = N/(N−1) (C_i n_i − mean_j C_j n_j) − κ_i.
 
-    The measures of absent clients must be zero.
+    Without `present` all took part. The measures of absent clients must be zero.
     """
-    with np.errstate(over="ignore"):
-        levies = _broadcast("price", price, measures.shape, low=0.0) * measures
-    _demand(levies, "price × statistic", remedy="; lower the price")
-    count = present.sum(axis=-1, keepdims=True)
-    charged = count >= max(fewest, 2)
+    levies = _levies(price, measures)
+    fewest = max(fewest, 2)
+    count = measures.shape[-1] if present is None else present.sum(axis=-1, keepdims=True)
 
     # In units of the largest levy nothing overflows on the way, and no payment exceeds that levy.
     unit = levies.max(axis=-1, keepdims=True, initial=0.0)
@@ -119,9 +120,11 @@ def balance(
     mean = shares.sum(axis=-1, keepdims=True) / n
     amounts = (shares - mean) * (n / (n - 1)) * unit
     if allowances is not None:
-        amounts = amounts - _centred_allowances(allowances, present)
-    amounts = np.where(present & charged, amounts, 0.0)
-    return Payments(amounts, charged[..., 0], max(fewest, 2))
+        here = np.ones(measures.shape, dtype=np.bool_) if present is None else present
+        amounts = amounts - _centred_allowances(allowances, here)
+    charged = np.full(unit.shape, count >= fewest)
+    amounts = np.where(charged if present is None else present & charged, amounts, 0.0)
+    return Payments(amounts, charged[..., 0], fewest)
 
 
 def spread(values: ArrayLike, clients: ArrayLike, total: int) -> tuple[Array, Mask]:
@@ -180,7 +183,7 @@ def check_statistics(
         except ValueError:
             raise ValueError(f"present {given.shape} does not fit statistics {shape}") from None
     if not matrix:
-        values = np.where(mask, values, 0.0)
+        values = values if present is None else np.where(mask, values, 0.0)
         _demand(values, rule.statistic, low=0.0)
         return values, mask
     values = np.where(mask[..., :, None] & mask[..., None, :], values, 0.0)
@@ -191,6 +194,17 @@ def check_statistics(
     skew = np.abs(values - np.swapaxes(values, -1, -2)) > 1e-6 * unit
     _refuse(skew, values, "Gram entry", "symmetric", client_axis=-2)
     return values, mask
+
+
+def _levies(price: ArrayLike, measures: Array) -> Array:
+    """C_i n_i; one price for all, the usual case, is not made an array of many."""
+    prices = np.asarray(price, dtype=np.float64)
+    if prices.ndim > 1 or prices.size != 1 or not 0 <= prices.item() < np.inf:
+        prices = _broadcast("price", prices, measures.shape, low=0.0)
+    with np.errstate(over="ignore"):
+        levies = prices * measures
+    _demand(levies, "price × statistic", remedy="; lower the price")
+    return levies
 
 
 def _centred_allowances(allowances: ArrayLike, present: Mask) -> Array:

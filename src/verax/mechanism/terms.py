@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -91,7 +92,7 @@ class Price:
         if round_ < 1 or (self.rounds and round_ > self.rounds):
             last = self.rounds or "∞"
             raise ValueError(f"round {round_} is outside the terms' rounds 1 … {last}")
-        return int(np.searchsorted(self.starts, round_, side="right")) - 1
+        return bisect_right(self.starts, round_) - 1
 
 
 @dataclass(frozen=True)
