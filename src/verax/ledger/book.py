@@ -279,8 +279,8 @@ class Book(Store):
             previous = row[2]
             if joins:
                 previous = self._append(connection, state, previous, joins).hash
-            rows, order = match_reports(state, version, run, round_, reports)
-            body = round_content(state, version, round_, rows, permuted(gram, order, reports))
+            rows = match_reports(state, version, run, round_, reports)
+            body = round_content(state, version, round_, rows, permuted(gram, rows, reports))
             return self._append(
                 connection, state, previous, [body | {"kind": "round", "run": run, "round": round_}]
             )

@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike
 from verax.ledger.engine import BookError
 from verax.ledger.members import joining, member_account
 from verax.ledger.names import check_name
-from verax.ledger.round import Report, round_inputs
-from verax.ledger.state import Account, State, Version
+from verax.ledger.round import Report, Row, round_inputs
+from verax.ledger.state import State, Version
 from verax.mechanism import Terms
 
 __all__ = ["match_reports", "newcomers", "permuted", "refuse_other"]
@@ -51,11 +51,11 @@ def _unknown(state: State, reports: Sequence[Report]) -> list[str]:
 
 def match_reports(
     state: State, version: Version, run: str, round_: int, reports: Sequence[Report]
-) -> tuple[list[tuple[Account, Report]], list[int]]:
-    """Reports with their accounts in the order of the content, and where each stood before."""
-    found: dict[int, tuple[Account, Report, int]] = {}
+) -> list[Row]:
+    """Reports with their accounts, in the order of the content."""
+    found: dict[int, Row] = {}
     accounts, known = state.accounts, state.by_member
-    for i, report in enumerate(reports):
+    for report in reports:
         number = known.get(report.member)
         account = accounts[number] if number else member_account(state, report.member)
         if account.number in found:
@@ -66,16 +66,13 @@ def match_reports(
                 f"from round {account.from_round}"
                 + (f" and left from {account.left_round}" if account.left_round else "")
             )
-        found[account.number] = (account, report, i)
+        found[account.number] = (account, report)
     if version.terms.members:
         _complete(state, version.terms, run, round_, found)
-    ordered = [found[number] for number in sorted(found)]
-    return [(a, r) for a, r, _ in ordered], [i for _, _, i in ordered if i >= 0]
+    return [found[number] for number in sorted(found)]
 
 
-def _complete(
-    state: State, terms: Terms, run: str, round_: int, found: dict[int, tuple[Account, Report, int]]
-) -> None:
+def _complete(state: State, terms: Terms, run: str, round_: int, found: dict[int, Row]) -> None:
     """In a closed federation exactly the listed members count; silence is `missing`."""
     listed: set[int] = set()
     for name in terms.members:
@@ -89,23 +86,23 @@ def _complete(
                 "join it, or change the terms"
             )
         listed.add(account.number)
-        found.setdefault(account.number, (account, Report(account.member, "missing"), -1))
+        found.setdefault(account.number, (account, Report(account.member, "missing")))
     if len(listed) != len(terms.members):
         raise BookError("the terms list one member twice, by its id and by its label")
-    for number, (account, _, _) in found.items():
+    for number, (account, _) in found.items():
         if number not in listed:
             raise BookError(f"{account.member!r} is not among the members that the terms list")
 
 
-def permuted(gram: ArrayLike | None, order: list[int], reports: Sequence[Report]) -> Any:
+def permuted(gram: ArrayLike | None, rows: Sequence[Row], reports: Sequence[Report]) -> Any:
     """The Gram matrix in the order of the content instead of that of the reports."""
     if gram is None:
         return None
     matrix = np.asarray(gram, dtype=np.float64)
-    place = {i: k for k, i in enumerate(i for i, r in enumerate(reports) if r.status == "ok")}
+    place = {id(r): k for k, r in enumerate(r for r in reports if r.status == "ok")}
     if matrix.shape != (len(place), len(place)):
         return matrix  # refused further on, with the shape
-    ok = [place[i] for i in order if i in place]
+    ok = [place[id(report)] for _, report in rows if report.status == "ok"]
     return matrix[np.ix_(ok, ok)]
 
 
@@ -117,8 +114,8 @@ def refuse_other(
     if not differences:
         terms = state.version_of(stored["terms"]).terms
         found = {
-            account.number: (account, report, i)
-            for i, report in enumerate(reports)
+            account.number: (account, report)
+            for report in reports
             for account in [state.account(report.member)]
         }
         if len(found) != len(reports):
@@ -126,10 +123,9 @@ def refuse_other(
         if terms.members:
             for number in stored["accounts"]:
                 account = state.accounts[number]
-                found.setdefault(number, (account, Report(account.member, "missing"), -1))
+                found.setdefault(number, (account, Report(account.member, "missing")))
         rows = [found[number] for number in sorted(found)]
-        order = [i for _, _, i in rows if i >= 0]
-        inputs = round_inputs(terms, [(a, r) for a, r, _ in rows], permuted(gram, order, reports))
+        inputs = round_inputs(terms, rows, permuted(gram, rows, reports))
         differences = _differences(state, stored, inputs)
     if differences:
         more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""

@@ -20,7 +20,7 @@ from verax.ledger.money import to_units
 from verax.ledger.state import Account, State, Version
 from verax.mechanism import RULES, Status, Terms, charge
 
-__all__ = ["Report", "round_content", "round_inputs"]
+__all__ = ["Report", "Row", "round_content", "round_inputs"]
 
 _REASON = 500
 _TOLERANCE = 1e-9
@@ -48,11 +48,14 @@ class Report:
     reason: str = ""
 
 
+Row = tuple[Account, Report]
+
+
 def round_content(
     state: State,
     version: Version,
     round_: int,
-    rows: Sequence[tuple[Account, Report]],
+    rows: Sequence[Row],
     gram: ArrayLike | None,
 ) -> dict[str, Any]:
     """The part of a round's record that its reports decide.
@@ -69,39 +72,48 @@ def round_content(
     payments = _payments(state, terms, round_, rows, inputs)
     return inputs | {
         "amounts": to_units(payments, terms.scale, [account.member for account, _ in rows]),
-        "payments": payments,
+        "payments": payments.tolist(),
         "price": terms.price.at(round_).tolist(),
         "rule": terms.rule,
         "terms": version.hash,
     }
 
 
-def round_inputs(
-    terms: Terms, rows: Sequence[tuple[Account, Report]], gram: ArrayLike | None
-) -> dict[str, Any]:
+def round_inputs(terms: Terms, rows: Sequence[Row], gram: ArrayLike | None) -> dict[str, Any]:
     """What was reported, checked, as it stands in the content."""
     gram_read = RULES[terms.rule].statistic == "gram"
-    _check(terms, rows, gram_read)
-    ok = [report.status == "ok" for _, report in rows]
-    matrix = _gram(terms, gram, sum(ok))
+    statistics: list[float | None] = []
+    for account, report in rows:
+        value = report.statistic
+        if report.status != "ok":
+            statistics.append(None)
+        elif gram_read:
+            if value is not None:
+                raise BookError(f"rule {terms.rule} reads the Gram matrix, not a statistic each")
+        elif value is None or not 0 <= value < math.inf:
+            raise BookError(
+                f"statistic of {account.member!r} is {value}, must be a finite number ≥ 0; "
+                "report a broken update as rejected"
+            )
+        else:
+            statistics.append(float(value) + 0.0)  # NumPy's become Python's, −0.0 becomes 0.0
+    # Most rounds have no more to tell.
+    odd = [(a, r) for a, r in rows if r.status != "ok" or r.weight != 1.0 or r.reason]
+    for account, report in odd:
+        _check(account, report)
+    statuses = {str(a.number): r.status for a, r in odd if r.status != "ok"}
+    weights = {str(a.number): float(r.weight) + 0.0 for a, r in odd if r.weight != 1.0}
+    if weights or terms.weights.kind == "fixed":
+        _check_weights(terms, [row for row in rows if row[1].status == "ok"])
+    matrix = _gram(terms, gram, len(rows) - len(statuses))
     return {
         "accounts": [account.number for account, _ in rows],
         "gram": None if matrix is None else matrix.tolist(),
-        "reasons": {str(a.number): _cut(r.reason) for a, r in rows if r.reason},
-        "statistics": None
-        if gram_read
-        else [
-            _plain(report.statistic) if there else None
-            for there, (_, report) in zip(ok, rows, strict=True)
-        ],
-        "statuses": {str(a.number): r.status for a, r in rows if r.status != "ok"},
-        "weights": {str(a.number): _plain(r.weight) for a, r in rows if r.weight != 1.0},
+        "reasons": {str(a.number): _cut(r.reason) for a, r in odd if r.reason},
+        "statistics": None if gram_read else statistics,
+        "statuses": statuses,
+        "weights": weights,
     }
-
-
-def _plain(value: Any) -> float:
-    """A float64 as it is written: NumPy's and integers become Python's, −0.0 becomes 0.0."""
-    return float(value) + 0.0
 
 
 def _cut(reason: str) -> str:
@@ -113,11 +125,11 @@ def _payments(
     state: State,
     terms: Terms,
     round_: int,
-    rows: Sequence[tuple[Account, Report]],
+    rows: Sequence[Row],
     inputs: dict[str, Any],
-) -> list[float]:
+) -> NDArray[np.float64]:
     if not rows:
-        return []
+        return np.zeros(0)
     statuses: list[Status] = [report.status for _, report in rows]
     order: list[int] | None = None
     if terms.members:  # prices and allowances stand in the order of the terms' members
@@ -125,7 +137,7 @@ def _payments(
         order = [position[account.number] for account in state.listed(terms)]
         statuses = [statuses[i] for i in order]
     if inputs["gram"] is None:
-        values = np.array([0.0 if s is None else s for s in inputs["statistics"]])
+        values = np.array(inputs["statistics"], dtype=np.float64)
         values = values if order is None else values[order]
     else:
         ok = [i for i, (_, report) in enumerate(rows) if report.status == "ok"]
@@ -136,7 +148,7 @@ def _payments(
     amounts = charge(terms, round_, values, statuses).amounts + 0.0  # −0.0 becomes 0.0
     if order is not None:
         amounts[order] = amounts.copy()
-    return amounts.tolist()
+    return amounts
 
 
 def _gram(terms: Terms, gram: ArrayLike | None, ok: int) -> NDArray[np.float64] | None:
@@ -156,31 +168,21 @@ def _gram(terms: Terms, gram: ArrayLike | None, ok: int) -> NDArray[np.float64] 
     return matrix + 0.0
 
 
-def _check(terms: Terms, rows: Sequence[tuple[Account, Report]], gram_read: bool) -> None:
-    for account, report in rows:
-        value, weight = report.statistic, report.weight
-        if report.status != "ok":
-            if report.status not in ("missing", "rejected", "error"):
-                raise BookError(
-                    f"status of {account.member!r} is {report.status!r}, "
-                    "must be ok, missing, rejected or error"
-                )
-            if weight != 1.0:
-                raise BookError(f"{account.member!r} is {report.status} and cannot have a weight")
-        elif gram_read:
-            if value is not None:
-                raise BookError(f"rule {terms.rule} reads the Gram matrix, not a statistic each")
-        elif value is None or not 0 <= value < math.inf:
+def _check(account: Account, report: Report) -> None:
+    status, weight = report.status, report.weight
+    if status != "ok":
+        if status not in ("missing", "rejected", "error"):
             raise BookError(
-                f"statistic of {account.member!r} is {value}, must be a finite number ≥ 0; "
-                "report a broken update as rejected"
+                f"status of {account.member!r} is {status!r}, "
+                "must be ok, missing, rejected or error"
             )
-        if not 0 <= weight < math.inf:
-            raise BookError(f"weight of {account.member!r} is {weight}, must be ≥ 0")
-    _check_weights(terms, [row for row in rows if row[1].status == "ok"])
+        if weight != 1.0:
+            raise BookError(f"{account.member!r} is {status} and cannot have a weight")
+    if not 0 <= weight < math.inf:
+        raise BookError(f"weight of {account.member!r} is {weight}, must be ≥ 0")
 
 
-def _check_weights(terms: Terms, ok: Sequence[tuple[Account, Report]]) -> None:
+def _check_weights(terms: Terms, ok: Sequence[Row]) -> None:
     if not ok:
         return
     kind = terms.weights.kind

@@ -56,7 +56,7 @@ class Account:
 
     def belongs(self, run: str, round_: int) -> bool:
         """Whether the member may take part in a round that is posted now."""
-        if self.from_run in (None, run) and round_ < self.from_round:
+        if round_ < self.from_round and self.from_run in (None, run):
             return False
         if self.left_round is None:
             return True
