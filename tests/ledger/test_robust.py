@@ -174,6 +174,25 @@ def test_a_locked_database(book, path):
     assert book.post("clinics", "first", 2, norms(1, 2)).posted
 
 
+def test_a_failed_write_leaves_nothing_and_a_closed_book_holds_nothing(book, path):
+    with book.engine.connect() as connection:
+        connection.exec_driver_sql(
+            "CREATE TRIGGER last BEFORE UPDATE ON federation BEGIN SELECT RAISE(ABORT, 'no'); END"
+        )
+        connection.commit()
+    with pytest.raises(BookUnavailableError, match="the book failed: no"):
+        book.post("clinics", "first", 2, norms(1, 2))
+    assert book.last_round("clinics", "first") == 1
+    with book.engine.connect() as connection:
+        connection.exec_driver_sql("DROP TRIGGER last")
+        connection.commit()
+    assert book.post("clinics", "first", 2, norms(1, 2)).posted
+    assert Path(path + "-wal").exists()
+    book.close()  # SQLite clears its log away with the last connection
+    assert not Path(path + "-wal").exists()
+    assert verify(path).rounds == 2
+
+
 def test_a_lock_that_goes_away_in_time(path, terms):
     with Book.open(path, wait=20) as book:
         book.found("clinics", terms)

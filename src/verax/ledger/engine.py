@@ -21,12 +21,11 @@ from sqlalchemy.pool import QueuePool
 __all__ = [
     "BookError",
     "BookUnavailableError",
+    "Writer",
     "locate",
     "make_engine",
     "readable",
     "reading",
-    "writer",
-    "writing",
 ]
 
 _WRITE = "verax_write"
@@ -77,16 +76,34 @@ def make_engine(book: str | Path, *, wait: float, create: bool, read_only: bool)
     return _postgres(url, wait, read_only)
 
 
-def writer(engine: Engine) -> Engine:
-    """The same engine for transactions that write: they lock at once."""
-    return engine.execution_options(**{_WRITE: True})
+class Writer:
+    """The connection that writes, kept open: to get one takes longer than a small transaction.
 
+    For one thread at a time.
+    """
 
-@contextmanager
-def writing(engine: Engine) -> Generator[Connection]:
-    """A transaction on a writer: all or nothing, and readable errors."""
-    with readable(engine), engine.begin() as connection:
-        yield connection
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine.execution_options(**{_WRITE: True})
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def transaction(self) -> Generator[Connection]:
+        """All or nothing, locked at once, and with readable errors."""
+        with readable(self._engine):
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            try:
+                with self._connection.begin():
+                    yield self._connection
+            except BaseException:
+                self.close()  # whatever state it is in, nobody meets it again
+                raise
+
+    def close(self) -> None:
+        """Give the connection back; the next transaction gets another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
 
 
 @contextmanager

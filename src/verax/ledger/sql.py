@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from itertools import chain
 from typing import Any
 
 from sqlalchemy import (
@@ -116,16 +115,21 @@ def insert_entries(
     amounts: Sequence[int],
 ) -> None:
     """The rows in `entry` of a record; an amount of zero has none."""
-    pairs = [pair for pair in zip(accounts, amounts, strict=True) if pair[1]]
-    if not pairs:
-        return
-    if connection.dialect.name != "sqlite":
+    if connection.dialect.name == "sqlite":
+        rows: list[int] = []
+        for account, amount in zip(accounts, amounts, strict=True):
+            if amount:
+                rows += (federation, sequence, account, amount)
+        _insert_rows(connection, rows)
+    elif pairs := [pair for pair in zip(accounts, amounts, strict=True) if pair[1]]:
         numbers, units = map(list, zip(*pairs, strict=True))
         _ARRAYS.run(connection, number=federation, place=sequence, accounts=numbers, amounts=units)
-        return
-    done = 0
-    while left := len(pairs) - done:
+
+
+def _insert_rows(connection: Connection, rows: list[int]) -> None:
+    width, done = len(schema.entry.c), 0
+    while left := (len(rows) - done) // width:
         count = 1 << min(left, _MOST_ROWS).bit_length() - 1
-        rows = [(federation, sequence, *pair) for pair in pairs[done : done + count]]
-        _rows(count).run_in_order(connection, list(chain.from_iterable(rows)))
-        done += count
+        part = rows[done : done + count * width]
+        _rows(count).run_in_order(connection, part)
+        done += len(part)

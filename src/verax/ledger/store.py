@@ -25,10 +25,9 @@ from verax.ledger.canonical import GENESIS, digest, encode
 from verax.ledger.engine import (
     BookError,
     BookUnavailableError,
+    Writer,
     make_engine,
     reading,
-    writer,
-    writing,
 )
 from verax.ledger.sql import ADVANCE, HEAD, LOCK, RECORD, ROUND, insert_entries
 from verax.ledger.state import ESCROW, State
@@ -84,7 +83,7 @@ class Store:
         _create: bool = False,
     ) -> None:
         self.engine = make_engine(url, wait=wait, create=_create, read_only=read_only)
-        self._writer = writer(self.engine)
+        self._writer = Writer(self.engine)
         self._clock = clock or (lambda: datetime.now(UTC))
         self._states: dict[str, State] = {}
         self._lock = threading.RLock()
@@ -98,6 +97,7 @@ class Store:
 
     def close(self) -> None:
         """Give back all connections."""
+        self._writer.close()
         self.engine.dispose()
 
     def __enter__(self) -> Self:
@@ -114,7 +114,7 @@ class Store:
     def _make_tables(self) -> None:
         from verax.ledger.migrations import upgrade  # Alembic takes long to load
 
-        with writing(self._writer) as connection:
+        with self._writer.transaction() as connection:
             tables = set(inspect(connection).get_table_names())
             if tables and "alembic_version" not in tables:
                 raise BookError(
@@ -122,7 +122,7 @@ class Store:
                     "give the book a database of its own"
                 )
         try:
-            with writing(self._writer) as connection:
+            with self._writer.transaction() as connection:
                 if not _revision(connection):
                     upgrade(connection)
         except BookUnavailableError as error:
@@ -153,7 +153,7 @@ class Store:
             for attempt in range(_ATTEMPTS):
                 done = False
                 try:
-                    with writing(self._writer) as connection:
+                    with self._writer.transaction() as connection:
                         receipt = work(connection)
                         done = True
                 except BookUnavailableError as error:
@@ -357,7 +357,8 @@ def _revision(connection: Connection) -> str | None:
 
 def make_receipt(state: State, content: Mapping[str, Any], hash_: str, *, posted: bool) -> Receipt:
     """What a record says, by member instead of by account number."""
-    names = [state.accounts[number].member for number in content.get("accounts", ())]
+    accounts = state.accounts
+    names = [accounts[number].member for number in content.get("accounts", ())]
     return Receipt(
         posted,
         content["sequence"],
