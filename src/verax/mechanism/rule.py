@@ -114,16 +114,17 @@ def balance(
     count = measures.shape[-1] if present is None else present.sum(axis=-1, keepdims=True)
 
     # In units of the largest levy nothing overflows on the way, and no payment exceeds that levy.
-    unit = levies.max(axis=-1, keepdims=True, initial=0.0)
+    unit = np.maximum.reduce(levies, axis=-1, keepdims=True, initial=0.0)
     shares = levies / (unit + (unit == 0))
     n = np.maximum(count, 2)
-    mean = shares.sum(axis=-1, keepdims=True) / n
+    mean = np.add.reduce(shares, axis=-1, keepdims=True) / n
     amounts = (shares - mean) * (n / (n - 1)) * unit
     if allowances is not None:
         here = np.ones(measures.shape, dtype=np.bool_) if present is None else present
         amounts = amounts - _centred_allowances(allowances, here)
     charged = np.full(unit.shape, count >= fewest)
-    amounts = np.where(charged if present is None else present & charged, amounts, 0.0)
+    if present is not None or measures.shape[-1] < fewest:
+        amounts = np.where(charged if present is None else present & charged, amounts, 0.0)
     return Payments(amounts, charged[..., 0], fewest)
 
 
@@ -238,7 +239,8 @@ def _demand(
     values: Array, what: str, low: float = -np.inf, *, remedy: str = "", client_axis: int = -1
 ) -> None:
     """Finite numbers, none below `low`; where all is well, two passes and no array."""
-    least, most = values.min(initial=np.inf), values.max(initial=-np.inf)
+    least = np.minimum.reduce(values, axis=None, initial=np.inf)
+    most = np.maximum.reduce(values, axis=None, initial=-np.inf)
     if -np.inf < least >= low and most < np.inf:  # false if one of them is NaN
         return
     _refuse(~np.isfinite(values), values, what, f"a finite number{remedy}", client_axis)
