@@ -39,6 +39,11 @@ def test_any_content_is_written_as_by_python(content):
     assert encode(content) == python(content)
 
 
+def test_every_character_is_written_as_by_python():
+    every = "".join(map(chr, [*range(0xD800), *range(0xE000, 0x110000)]))
+    assert encode({every: every}) == python({every: every})
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
 @pytest.mark.parametrize("wrap", [lambda x: x, lambda x: [1.5, x], lambda x: [None, [x, None]]])
 def test_numbers_that_are_not_finite_are_refused(value, wrap):
