@@ -32,10 +32,11 @@ def book(path, terms):
 def test_a_full_disk(book, path):
     with book.engine.connect() as connection:
         pages = connection.exec_driver_sql("PRAGMA page_count").scalar()
+    book.close()
 
-    @event.listens_for(book.engine, "begin")
-    def _(connection):
-        connection.exec_driver_sql(f"PRAGMA max_page_count = {pages + 1}")
+    @event.listens_for(book.engine, "connect")  # all are made anew
+    def _(connection, _):
+        connection.execute(f"PRAGMA max_page_count = {pages + 1}")
 
     def post_until_full():
         for t in range(2, 500):

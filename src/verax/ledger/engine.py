@@ -79,7 +79,8 @@ def make_engine(book: str | Path, *, wait: float, create: bool, read_only: bool)
 class Writer:
     """The connection that writes, kept open: to get one takes longer than a small transaction.
 
-    For one thread at a time.
+    For one thread at a time. On SQLite the driver begins and commits, for the same reason, within
+    what SQLAlchemy takes for one long transaction.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -90,13 +91,22 @@ class Writer:
     def transaction(self) -> Generator[Connection]:
         """All or nothing, locked at once, and with readable errors."""
         with readable(self._engine):
-            if self._connection is None:
-                self._connection = self._engine.connect()
+            connection = self._connection
             try:
-                with self._connection.begin():
-                    yield self._connection
+                if connection is None:
+                    connection = self._connection = self._engine.connect()
+                if self._engine.dialect.name != "sqlite":
+                    with connection.begin():
+                        yield connection
+                    return
+                if not connection.in_transaction():
+                    connection.begin()
+                driver: Any = connection.connection.driver_connection
+                driver.execute("BEGIN IMMEDIATE")
+                yield connection
+                driver.commit()
             except BaseException:
-                self.close()  # whatever state it is in, nobody meets it again
+                self.close()  # with it what was begun; whatever its state, nobody meets it again
                 raise
 
     def close(self) -> None:
@@ -155,9 +165,8 @@ def _sqlite(path: Path, wait: float, create: bool, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-        write = connection.get_execution_options().get(_WRITE)
-        driver: Any = connection.connection.driver_connection
-        driver.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+        if not connection.get_execution_options().get(_WRITE):  # `Writer` begins by itself
+            connection.exec_driver_sql("BEGIN")
 
     return engine
 
