@@ -56,9 +56,9 @@ def match_reports(
     found: dict[int, Row] = {}
     accounts, known = state.accounts, state.by_member
     for report in reports:
-        number = known.get(report.member)
-        account = accounts[number] if number else member_account(state, report.member)
-        if account.number in found:
+        number = known.get(report.member) or member_account(state, report.member).number
+        account = accounts[number]
+        if number in found:
             raise BookError(f"{report.member!r} reports twice in round {round_}")
         if not account.belongs(run, round_):
             raise BookError(
@@ -66,7 +66,7 @@ def match_reports(
                 f"from round {account.from_round}"
                 + (f" and left from {account.left_round}" if account.left_round else "")
             )
-        found[account.number] = (account, report)
+        found[number] = (account, report)
     if version.terms.members:
         _complete(state, version.terms, run, round_, found)
     return [found[number] for number in sorted(found)]

@@ -83,7 +83,11 @@ def round_inputs(terms: Terms, rows: Sequence[Row], gram: ArrayLike | None) -> d
     """What was reported, checked, as it stands in the content."""
     gram_read = RULES[terms.rule].statistic == "gram"
     statistics: list[float | None] = []
+    odd: list[Row] = []  # most rounds have nothing of the kind
     for account, report in rows:
+        if report.status != "ok" or report.weight != 1.0 or report.reason:
+            _check(account, report)
+            odd.append((account, report))
         value = report.statistic
         if report.status != "ok":
             statistics.append(None)
@@ -97,10 +101,6 @@ def round_inputs(terms: Terms, rows: Sequence[Row], gram: ArrayLike | None) -> d
             )
         else:
             statistics.append(float(value) + 0.0)  # NumPy's become Python's, −0.0 becomes 0.0
-    # Most rounds have no more to tell.
-    odd = [(a, r) for a, r in rows if r.status != "ok" or r.weight != 1.0 or r.reason]
-    for account, report in odd:
-        _check(account, report)
     statuses = {str(a.number): r.status for a, r in odd if r.status != "ok"}
     weights = {str(a.number): float(r.weight) + 0.0 for a, r in odd if r.weight != 1.0}
     if weights or terms.weights.kind == "fixed":
@@ -130,7 +130,9 @@ def _payments(
 ) -> NDArray[np.float64]:
     if not rows:
         return np.zeros(0)
-    statuses: list[Status] = [report.status for _, report in rows]
+    statuses: list[Status] = ["ok"] * len(rows)
+    if inputs["statuses"]:
+        statuses = [report.status for _, report in rows]
     order: list[int] | None = None
     if terms.members:  # prices and allowances stand in the order of the terms' members
         position = {account.number: i for i, (account, _) in enumerate(rows)}

@@ -97,8 +97,8 @@ _ARRAYS = _Prepared(
     )
 )
 
-# SQLite takes many rows in one statement at twice the speed of one by one; the numbers of rows are
-# powers of two, so that a few texts do for all, and stay below 999 parameters, its oldest limit.
+# SQLite takes many rows in one statement at twice the speed of one by one; no more than this, so
+# that there are few texts to keep, and less than 999 parameters, its oldest limit.
 _MOST_ROWS = 128
 
 
@@ -127,9 +127,7 @@ def insert_entries(
 
 
 def _insert_rows(connection: Connection, rows: list[int]) -> None:
-    width, done = len(schema.entry.c), 0
-    while left := (len(rows) - done) // width:
-        count = 1 << min(left, _MOST_ROWS).bit_length() - 1
-        part = rows[done : done + count * width]
-        _rows(count).run_in_order(connection, part)
-        done += len(part)
+    width = len(schema.entry.c)
+    for start in range(0, len(rows), _MOST_ROWS * width):
+        part = rows[start : start + _MOST_ROWS * width]
+        _rows(len(part) // width).run_in_order(connection, part)
