@@ -50,15 +50,20 @@ _TENS = np.array([10**k for k in range(20)], dtype=np.uint64)
 
 
 @_instruction
-def _upper(_: Any, a: Any, b: Any) -> Any:
-    """The upper 64 bits of a product of 128."""
+def _product(_: Any, high: Any, low: Any, factor: Any) -> Any:
+    """The upper and the middle 64 bits of a product of 192."""
 
-    def generate(_: Any, builder: Any, __: Any, values: Any) -> Any:
-        wide = ir.IntType(128)
-        product = builder.mul(*(builder.zext(value, wide) for value in values))
-        return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), ir.IntType(64))
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        wide, word = ir.IntType(128), ir.IntType(64)
+        high, low, factor = (builder.zext(value, wide) for value in values)
+        below = builder.lshr(builder.mul(low, factor), ir.Constant(wide, 64))
+        total = builder.add(builder.mul(high, factor), below)
+        parts = [builder.lshr(total, ir.Constant(wide, 64)), total]
+        both = [builder.trunc(part, word) for part in parts]
+        return context.make_tuple(builder, signature.return_type, both)
 
-    return types.uint64(types.uint64, types.uint64), generate
+    pair = types.UniTuple(types.uint64, 2)
+    return pair(types.uint64, types.uint64, types.uint64), generate
 
 
 @_instruction
@@ -115,17 +120,18 @@ def _printed(bits: Any) -> tuple[Any, Any]:
     middle = _times(high, low, (c << _U(2)) << shift)
     least = _times(high, low, ((c << _U(2)) - (_U(1) if nearer else _U(2))) << shift) + odd
     most = _times(high, low, ((c << _U(2)) + _U(2)) << shift) - odd
-    s = middle >> _U(2)
-    tens = s // _U(10)
-    below, above = least <= tens * _U(40), tens * _U(40) + _U(40) <= most
-    if below != above:
-        d, e = tens + _U(above), k + 1
-    else:
-        below, above = least <= s << _U(2), (s << _U(2)) + _U(4) <= most
-        if below == above:
-            half = (s << _U(2)) + _U(2)
-            above = middle > half or (middle == half and s & _U(1) == 1)
-        d, e = s + _U(above), k
+    ones = middle >> _U(2)
+    tens = ones // _U(10)
+    # Multiples of ten and of one, next below and next above: which are between the neighbours'
+    # boundaries. All is computed before anything is chosen, for no choice could be foreseen.
+    ten_below, ten_above = least <= tens * _U(40), tens * _U(40) + _U(40) <= most
+    one_below, one_above = least <= ones * _U(4), ones * _U(4) + _U(4) <= most
+    half = ones * _U(4) + _U(2)
+    nearer_above = (middle > half) | ((middle == half) & (ones & _U(1) == 1))
+    up = one_above if one_below != one_above else nearer_above
+    shorter = ten_below != ten_above
+    d = tens + _U(ten_above) if shorter else ones + _U(up)
+    e = k + shorter
     while d % _U(10) == 0:
         d //= _U(10)
         e += 1
@@ -135,9 +141,7 @@ def _printed(bits: Any) -> tuple[Any, Any]:
 @_inlined
 def _times(high: Any, low: Any, factor: Any) -> Any:
     """The leading bits of a product; the last of them is set if any below it is."""
-    carried = _upper(low, factor)
-    lower = high * factor + carried
-    upper = _upper(high, factor) + _U(lower < carried)
+    upper, lower = _product(high, low, factor)
     return upper | _U(lower > 1)
 
 
@@ -149,9 +153,7 @@ def _nearest(d: Any, e: int) -> Any:
     lead = _leading_zeros(d)
     factor = d << _U(lead)
     high, low = _POWERS[e - _LOWEST, 0], _POWERS[e - _LOWEST, 1]
-    carried = _upper(low, factor)
-    lower = high * factor + carried
-    upper = _upper(high, factor) + _U(lower < carried)
+    upper, _ = _product(high, low, factor)
     top = upper >> _U(63)
     c = ((upper >> (top + _U(9))) + _U(1)) >> _U(1)
     exponent = (e * 1741647 >> 19) + 63 - lead + np.int64(top) + 1023
