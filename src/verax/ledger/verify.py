@@ -427,7 +427,7 @@ class _Chain:
         if self.swift is None and self.result.entries >= self.patience:
             try:
                 from verax.ledger.swift import Lines
-            except Exception:  # not installed, no place to keep what is compiled: only speed is lost
+            except Exception:  # not installed, or nowhere to keep it: only speed is lost
                 self.patience = math.inf
             else:
                 self.swift = Lines
