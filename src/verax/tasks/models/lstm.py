@@ -11,7 +11,9 @@ sum of two. Initialisation is PyTorch's: N(0, 1) for the embedding, uniform ±1/
 Only U h_{t−1} has to wait for the step before. So W x is one product over all steps, and backward
 δ_t, the slope in the gates, is all that the loop over time computes; the slopes in the weights are
 products over all steps at once, Σ_t δ_t x_tᵀ and Σ_t δ_t h_{t−1}ᵀ. The first layer reads
-characters, so that its W x_t is a row of a small table, and so is where its slopes add up.
+characters, so that its W x_t is a row of a small table. Loops write into arrays of all steps that
+they carry, not beside each other as a scan's results would be: of several clients' batches, each
+client's own steps then lie together, as the products want them.
 """
 
 from __future__ import annotations
@@ -98,17 +100,22 @@ def lstm(classes: int = 80, embedding: int = 8, units: int = 256, layers: int = 
                 )
                 ends = delta @ layer["input"]
             delta = _backward(first, trails[0], ends)
-            # A product with indicators: adding up rows one by one would be slower.
-            read = (tokens.T[..., None] == jnp.arange(classes)).astype(delta.dtype)
-            both = _over_steps(delta, jnp.concatenate([_shifted(trails[0].h), read], axis=-1))
-            recurrent, table = both[:, :units], both[:, units:]
+            read = params["embedding"][tokens.T]
+            ones = jnp.ones(
+                (*read.shape[:-1], 8), read.dtype
+            )  # for the bias; as wide as a register
+            joined = _over_steps(
+                delta, jnp.concatenate([_shifted(trails[0].h), read, ones], axis=-1)
+            )
             own = {
-                "input": table @ params["embedding"],
-                "recurrent": recurrent,
-                "bias": jnp.sum(table, axis=1),
+                "recurrent": joined[:, :units],
+                "input": joined[:, units : units + embedding],
+                "bias": joined[:, -1],
             }
+            # A product with indicators: adding up rows one by one would be slower.
+            which = (tokens.T[..., None] == jnp.arange(classes)).astype(delta.dtype)
             return {
-                "embedding": table.T @ first["input"],
+                "embedding": _over_steps(which, delta @ first["input"]),
                 "layers": [own, *found],
                 "linear": {"weight": slope.T @ last, "bias": jnp.sum(slope, axis=0)},
             }
@@ -136,45 +143,48 @@ def _forward(
     """All steps; `projected` makes W x_t of what stands for a step."""
     recurrent, bias = jnp.pad(layer["recurrent"].T, ((0, 0), (0, _PAD))), layer["bias"]
     zero = jnp.zeros((steps.shape[1], recurrent.shape[0]), recurrent.dtype)
+    room = jnp.zeros((steps.shape[0], *zero.shape), zero.dtype)
 
-    def step(state: tuple[Array, Array], now: Array) -> tuple[tuple[Array, Array], _Trail]:
-        h, c = state
+    def step(t: Array, state: tuple[Array, Array, _Trail]) -> tuple[Array, Array, _Trail]:
+        h, c, trail = state
         waited = (h @ recurrent)[..., : bias.size]
-        i, f, g, o = jnp.split(projected(now) + bias + waited, 4, axis=-1)
+        i, f, g, o = jnp.split(projected(steps[t]) + bias + waited, 4, axis=-1)
         i, f, g, o = jax.nn.sigmoid(i), jax.nn.sigmoid(f), jnp.tanh(g), jax.nn.sigmoid(o)
         c = f * c + i * g
         h = o * jnp.tanh(c)
-        return (h, c), _Trail((i, f, g, o), c, h)
+        now = _Trail((i, f, g, o), c, h)
+        return h, c, jax.tree.map(lambda steps, own: steps.at[t].set(own), trail, now)
 
-    return jax.lax.scan(step, (zero, zero), steps)[1]
+    trail = _Trail((room, room, room, room), room, room)
+    return jax.lax.fori_loop(0, steps.shape[0], step, (zero, zero, trail))[2]
 
 
 def _backward(layer: Layer, trail: _Trail, ends: Array) -> Array:
     """δ of all steps, from the slope `ends` in h."""
-    recurrent = layer["recurrent"]
+    recurrent, before = layer["recurrent"], _shifted(trail.c)
+    steps, batch, _ = trail.c.shape
     zero = jnp.zeros_like(trail.c[0])
+    room = jnp.zeros((steps, batch, recurrent.shape[0]), zero.dtype)
 
-    def step(
-        state: tuple[Array, Array], now: tuple[tuple[Array, ...], Array, Array, Array]
-    ) -> tuple[tuple[Array, Array], Array]:
-        dh, dc = state
-        (i, f, g, o), c, before, end = now
-        dh = dh + end
+    def step(k: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        t = steps - 1 - k
+        dh, dc, deltas = state
+        (i, f, g, o), c, earlier = jax.tree.map(lambda x: x[t], (trail.gates, trail.c, before))
+        dh = dh + ends[t]
         bent = jnp.tanh(c)
         dc = dc + dh * o * (1 - bent**2)
         delta = jnp.concatenate(
             [
                 dc * g * i * (1 - i),
-                dc * before * f * (1 - f),
+                dc * earlier * f * (1 - f),
                 dc * i * (1 - g**2),
                 dh * bent * o * (1 - o),
             ],
             axis=-1,
         )
-        return (delta @ recurrent, dc * f), delta
+        return delta @ recurrent, dc * f, deltas.at[t].set(delta)
 
-    before = _shifted(trail.c)
-    return jax.lax.scan(step, (zero, zero), (trail.gates, trail.c, before, ends), reverse=True)[1]
+    return jax.lax.fori_loop(0, steps, step, (zero, zero, room))[2]
 
 
 def _over_steps(left: Array, right: Array) -> Array:
