@@ -318,3 +318,17 @@ def test_what_a_database_holds_beside_a_round_is_checked(book, tmp_path, forgery
     database.executescript(ROWS[forgery])
     database.close()
     assert not both(path).ok
+
+
+def test_both_databases_are_read_alike(url):
+    rng = np.random.default_rng(4)
+    with Book.open(url) as book:
+        book.found("clinics", Terms(Price.constant(0.5), scale=4))
+        for t in range(1, 13):
+            last = book.post("clinics", "run", t, norms(*rng.lognormal(0, 2, MEMBERS)))
+        assert both(url).ok
+        with book.engine.begin() as connection:
+            connection.exec_driver_sql(
+                f"UPDATE entry SET amount = amount + 1 WHERE sequence = {last.sequence - 3}"
+            )
+    assert [each.kind for each in both(url).findings] == ["entry"]

@@ -171,19 +171,20 @@ def _digits(text: Any, at: int, d: Any) -> tuple[Any, int]:
         others = ((word + _U(0x7676767676767676)) | word) & _U(0x8080808080808080)
         if others != 0:
             break
-        word = ((word & _U(0x0F0F0F0F0F0F0F0F)) * _U(2561)) >> _U(8)
-        word = ((word & _U(0x00FF00FF00FF00FF)) * _U(6553601)) >> _U(16)
-        word = ((word & _U(0x0000FFFF0000FFFF)) * _U(42949672960001)) >> _U(32)
-        d = d * _U(100000000) + word
+        d = d * _U(100000000) + _joined(word)
         at += 8
     many = _trailing_zeros(others) >> 3
     if many == 0:
         return d, at
-    word <<= _U(64 - 8 * many)
+    return d * _TENS[many] + _joined(word << _U(64 - 8 * many)), at + many
+
+
+@_inlined
+def _joined(word: Any) -> Any:
+    """Eight digits, a byte each, the first of them lowest: two by two, four by four, all."""
     word = ((word & _U(0x0F0F0F0F0F0F0F0F)) * _U(2561)) >> _U(8)
     word = ((word & _U(0x00FF00FF00FF00FF)) * _U(6553601)) >> _U(16)
-    word = ((word & _U(0x0000FFFF0000FFFF)) * _U(42949672960001)) >> _U(32)
-    return d * _TENS[many] + word, at + many
+    return ((word & _U(0x0000FFFF0000FFFF)) * _U(42949672960001)) >> _U(32)
 
 
 @_inlined
