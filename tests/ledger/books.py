@@ -1,8 +1,11 @@
 """Rounds for the tests."""
 
+import math
+
 import numpy as np
 
 from verax.ledger import Report
+from verax.ledger.verify import verify
 from verax.mechanism import Price, Terms
 
 
@@ -41,3 +44,10 @@ def simulate(book, federation, members, rounds, seed, run="run"):
                 status = ("missing", "rejected", "error")[int((fate[i] - 0.94) * 50)]
             reports.append(Report(f"m{i:03d}", status, norm if status == "ok" else None))
         book.post(federation, run, t, reports)
+
+
+def verify_both(source, **given):
+    """The verdict; plain Python alone and compiled code from the start on agree about it."""
+    found = verify(source, patience=math.inf, **given)
+    assert verify(source, patience=0, **given) == found
+    return found

@@ -99,10 +99,10 @@ def permuted(gram: ArrayLike | None, rows: Sequence[Row], reports: Sequence[Repo
     if gram is None:
         return None
     matrix = np.asarray(gram, dtype=np.float64)
-    place = {id(r): k for k, r in enumerate(r for r in reports if r.status == "ok")}
+    place = {r.member: k for k, r in enumerate(r for r in reports if r.status == "ok")}
     if matrix.shape != (len(place), len(place)):
         return matrix  # refused further on, with the shape
-    ok = [place[id(report)] for _, report in rows if report.status == "ok"]
+    ok = [place[report.member] for _, report in rows if report.status == "ok"]
     return matrix[np.ix_(ok, ok)]
 
 

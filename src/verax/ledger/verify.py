@@ -3,8 +3,8 @@
 It shares no code with what writes the books: its own reading of the terms, its own payments, its
 own rounding to units, its own canonical form. For an export this one file and Python are enough:
 `python verify.py export.jsonl`. Records are read one after the other; memory does not grow with the
-number of rounds. Where Verax is installed, `swift` takes over most of a long book; it is compiled,
-and knows as little of the writer.
+number of rounds. Where Verax is installed, `verify_compiled` takes over most of a long book; it
+knows as little of the writer.
 
 What it finds in the book itself: records changed, missing, added or out of order; payments that do
 not follow from the inputs and the terms; amounts that do not follow from the payments; entries,
@@ -32,8 +32,8 @@ __all__ = ["Finding", "Verification", "federations", "verify"]
 
 _LARGEST = 2**63 - 1
 _KEPT = 200  # findings that are kept in words; the rest is counted
-_BATCH = 128
-_PIECE = 1 << 19
+_BATCH = 128  # records of a database, likewise
+_PIECE = 1 << 19  # bytes of an export that are read at once
 _SCHEMA = "0001"
 _REASONS = (
     KeyError,
@@ -182,7 +182,7 @@ class _Chain:
         self.balances: dict[int, int] = {0: 0}
         self.rounds: dict[str, _Intervals] = {}
         self.escrow = False
-        self.swift: Callable[[list[bytes]], Any] | None = None
+        self.compiled: Callable[[list[bytes]], Any] | None = None
         self.usual: _Usual | None = None  # the last round, if the next may be like it
 
     def take(self, line: bytes, beside: _Beside | None = None) -> None:
@@ -216,12 +216,12 @@ class _Chain:
 
     def unusual(self, lines: list[bytes], beside: Sequence[_Beside] | None = None) -> Iterator[int]:
         """Which lines must be looked at one by one; rounds like the one before are taken here."""
-        swift: Any = None
+        prepared: Any = None
         k = 0
         while k < len(lines):
-            if self.usual is not None and self.swift is not None:
-                swift = swift or self.swift(lines)
-                k += self._pass(self.usual, swift, k, beside)
+            if self.usual is not None and self.compiled is not None:
+                prepared = prepared or self.compiled(lines)
+                k += self._pass(self.usual, prepared, k, beside)
             if k < len(lines):
                 yield k
                 k += 1
@@ -424,14 +424,14 @@ class _Chain:
 
     def _is_long(self) -> bool:
         """Whether the book is long enough for compiled code, and there is some."""
-        if self.swift is None and self.result.entries >= self.patience:
+        if self.compiled is None and self.result.entries >= self.patience:
             try:
-                from verax.ledger.swift import Lines
+                from verax.ledger.verify_compiled import Lines
             except Exception:  # not installed, or nowhere to keep it: only speed is lost
                 self.patience = math.inf
             else:
-                self.swift = Lines
-        return self.swift is not None
+                self.compiled = Lines
+        return self.compiled is not None
 
     def _until(self, terms: _Terms, t: int) -> int:
         """The last round before the terms or their price may be others."""

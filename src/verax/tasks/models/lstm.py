@@ -11,9 +11,11 @@ sum of two. Initialisation is PyTorch's: N(0, 1) for the embedding, uniform ±1/
 Only U h_{t−1} has to wait for the step before. So W x is one product over all steps, and backward
 δ_t, the slope in the gates, is all that the loop over time computes; the slopes in the weights are
 products over all steps at once, Σ_t δ_t x_tᵀ and Σ_t δ_t h_{t−1}ᵀ. The first layer reads
-characters, so that its W x_t is a row of a small table. Loops write into arrays of all steps that
-they carry, not beside each other as a scan's results would be: of several clients' batches, each
-client's own steps then lie together, as the products want them.
+characters, so that its W x_t is a row of a small table.
+
+A loop writes into arrays of all steps that it carries. With several clients at once each client's
+steps then lie together, as the products over all steps want them; the results of a scan would be
+step by step, and would have to be copied.
 """
 
 from __future__ import annotations
@@ -101,9 +103,8 @@ def lstm(classes: int = 80, embedding: int = 8, units: int = 256, layers: int = 
                 ends = delta @ layer["input"]
             delta = _backward(first, trails[0], ends)
             read = params["embedding"][tokens.T]
-            ones = jnp.ones(
-                (*read.shape[:-1], 8), read.dtype
-            )  # for the bias; as wide as a register
+            # The bias is the slope in a one; eight of them, so that rows fill vector registers.
+            ones = jnp.ones((*read.shape[:-1], 8), read.dtype)
             joined = _over_steps(
                 delta, jnp.concatenate([_shifted(trails[0].h), read, ones], axis=-1)
             )

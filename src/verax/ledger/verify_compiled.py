@@ -239,12 +239,19 @@ def read_number(text: Any, at: int) -> tuple[float, int]:
 # Parts of a record: each returns where it ends, or −1 if it is not there, as after another −1
 
 
+@_inlined
+def _after_comma(text: Any, at: int, i: int) -> int:
+    """Where the next of several begins; before the first there is no comma."""
+    if at < 0 or i == 0:
+        return at
+    return at + 1 if text[at] == 44 else -1
+
+
 @_compiled
 def _numbers(text: Any, at: int, values: Any) -> int:
     """As many as there is room for, between commas."""
     for i in range(values.size):
-        if at >= 0 and i > 0:
-            at = at + 1 if text[at] == 44 else -1
+        at = _after_comma(text, at, i)
         if at < 0:
             return -1
         values[i], at = read_number(text, at)
@@ -255,8 +262,7 @@ def _numbers(text: Any, at: int, values: Any) -> int:
 def _wholes(text: Any, at: int, values: Any) -> int:
     """The same, of whole numbers below 10^18."""
     for i in range(values.size):
-        if at >= 0 and i > 0:
-            at = at + 1 if text[at] == 44 else -1
+        at = _after_comma(text, at, i)
         if at < 0:
             return -1
         negative = text[at] == 45
