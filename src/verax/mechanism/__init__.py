@@ -1,31 +1,31 @@
-"""Payments, prices and what they guarantee.
+"""Payments, prices and what they guarantee: numbers in, numbers out, NumPy only.
 
-NumPy only, numbers in, numbers out; the sums over whole updates alone are compiled loops (`sums`).
-This is the only place where a payment is computed; simulator and payment layer both call it.
+This is the only place where a payment is computed; audit, Flower layer and ledger all call it.
 """
 
 from verax.mechanism.charge import Status, charge
 from verax.mechanism.groves_ledyard import GrovesLedyard
 from verax.mechanism.no_payment import NoPayment
-from verax.mechanism.norms import squared_norm
+from verax.mechanism.norms import gram_of_updates, squared_norm, squared_norms
+from verax.mechanism.price import Blocks, Price, refined_blocks
 from verax.mechanism.problem import Problem, constant_steps, decaying_offset, decaying_steps
 from verax.mechanism.profile import (
-    Blocks,
     ProfilePrices,
     Sensitivities,
     common_profile,
     individual_profile,
-    refined_blocks,
 )
 from verax.mechanism.rule import Payments, Rule, balance, pay, spread
+from verax.mechanism.rules import BUILT_IN, rule_named
 from verax.mechanism.schedule import Schedule
 from verax.mechanism.spot_audit import SpotAudit
 from verax.mechanism.squared_distance import SquaredDistance
 from verax.mechanism.squared_norm import SquaredNorm
-from verax.mechanism.terms import RULES, Policy, Price, Terms, Weights
+from verax.mechanism.statistics import Statistics
+from verax.mechanism.terms import Policy, Terms, Weights
 
 __all__ = [
-    "RULES",
+    "BUILT_IN",
     "Blocks",
     "GrovesLedyard",
     "NoPayment",
@@ -40,6 +40,7 @@ __all__ = [
     "SpotAudit",
     "SquaredDistance",
     "SquaredNorm",
+    "Statistics",
     "Status",
     "Terms",
     "Weights",
@@ -49,9 +50,12 @@ __all__ = [
     "constant_steps",
     "decaying_offset",
     "decaying_steps",
+    "gram_of_updates",
     "individual_profile",
     "pay",
     "refined_blocks",
+    "rule_named",
     "spread",
     "squared_norm",
+    "squared_norms",
 ]

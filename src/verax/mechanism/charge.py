@@ -9,13 +9,14 @@ share equally, or is levied as the largest measure of the round. Each is balance
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from verax.mechanism.rule import Payments, balance, check_statistics, pay
-from verax.mechanism.terms import RULES, Action, Terms
+from verax.mechanism.rule import Payments, balance, measure, pay
+from verax.mechanism.rules import rule_named
+from verax.mechanism.statistics import Statistics
+from verax.mechanism.terms import Action, Terms
 
 __all__ = ["Status", "charge"]
 
@@ -25,35 +26,34 @@ _STATUSES: tuple[str, ...] = get_args(Status)
 
 
 def charge(
-    terms: Terms, round_: int, statistics: ArrayLike, statuses: Sequence[Status]
+    terms: Terms, round_: int, statistics: Statistics[Any], statuses: Sequence[Status]
 ) -> Payments:
     """The payments of round t = 1, 2, … under the terms.
 
     Args:
         terms: rule, prices, allowances and policy.
         round_: t.
-        statistics: what the rule reads, (N,) or (N, N); entries of members that are not ok are
-            ignored.
+        statistics: what the rule reads; entries of members that are not ok are ignored.
         statuses: one per member.
 
     Example:
-        >>> from verax.mechanism import Price, Terms
+        >>> from verax.mechanism import Price, Statistics, Terms
         >>> terms = Terms(Price.constant(1.0))
-        >>> charge(terms, 1, [4.0, 1.0, 0.0], ["ok", "ok", "missing"]).amounts
+        >>> charge(terms, 1, Statistics([4.0, 1.0, 0.0]), ["ok", "ok", "missing"]).amounts
         array([ 3., -3.,  0.])
     """
-    rule = RULES[terms.rule]
+    rule = rule_named(terms.rule)
     price, allowances = terms.price.at(round_), terms.allowances_at(round_)
-    shape = (len(statuses),) * (2 if rule.statistic == "gram" else 1)
-    given = np.asarray(statistics, dtype=np.float64)
-    if given.shape != shape:
-        raise ValueError(f"{len(statuses)} members need statistics of that size, got {given.shape}")
+    for name, values in statistics._asdict().items():
+        if values is not None and set(np.shape(values)) != {len(statuses)}:
+            raise ValueError(
+                f"{len(statuses)} members need {name} of that size, got {np.shape(values)}"
+            )
     if set(statuses) == {"ok"}:  # all took part: the policy has no say
-        return pay(rule, given, price, allowances=allowances)
+        return pay(rule, statistics, price, allowances=allowances)
     actions = [_action(terms, status) for status in statuses]
     ok = np.array([action is None for action in actions], dtype=np.bool_)
-    values, _ = check_statistics(rule, given, ok)
-    measures = np.where(ok, rule.measure(values, ok), 0.0)
+    measures, _ = measure(rule, statistics, ok)
     as_largest = np.array([action == "largest" for action in actions], dtype=np.bool_)
     measures[as_largest] = np.max(measures, initial=0.0)
     # Whoever is levied as the largest counts as a participant: otherwise the round cannot balance.

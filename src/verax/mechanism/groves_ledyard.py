@@ -16,8 +16,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from verax.mechanism.rule import Array, Mask, Statistic
-from verax.mechanism.squared_distance import distance_to_mean
+from verax.mechanism.statistics import Array, Mask, Statistic, Statistics
 
 __all__ = ["GrovesLedyard"]
 
@@ -27,14 +26,11 @@ class GrovesLedyard:
     """n_i = ((N−1)/(N−2)) ‖m_i − m̄‖²; balancing it gives the bracket above."""
 
     name: ClassVar[str] = "groves-ledyard"
-    statistic: ClassVar[Statistic] = "gram"
+    reads: ClassVar[Statistic] = "distances"
     fewest: ClassVar[int] = 3
 
-    def measure(self, statistics: Array, present: Mask) -> Array:
-        """From the Gram matrix, for those present."""
-        return self.of_distances(distance_to_mean(statistics, present), present)
-
-    def of_distances(self, to_mean: Array, present: Mask) -> Array:
-        """From ‖m_i − m̄‖², which is all that it takes."""
+    def measure(self, statistics: Statistics[Array], present: Mask) -> Array:
+        """From the distances to the mean, for those present."""
+        assert statistics.distances is not None
         n = np.maximum(np.count_nonzero(present, axis=-1), 3)[..., None]
-        return (n - 1) / (n - 2) * to_mean
+        return (n - 1) / (n - 2) * statistics.distances

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from verax.mechanism.rule import Array, Mask, Statistic
+from verax.mechanism.statistics import Array, Mask, Statistic, Statistics
 
 __all__ = ["NoPayment"]
 
@@ -17,9 +17,9 @@ class NoPayment:
     """n_i = 0."""
 
     name: ClassVar[str] = "none"
-    statistic: ClassVar[Statistic] = "norms"
+    reads: ClassVar[Statistic] = "norms"
     fewest: ClassVar[int] = 2
 
-    def measure(self, statistics: Array, present: Mask) -> Array:
+    def measure(self, statistics: Statistics[Array], present: Mask) -> Array:
         """Nothing is measured."""
-        return np.zeros_like(statistics)
+        return np.zeros(present.shape)

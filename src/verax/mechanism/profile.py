@@ -21,65 +21,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-__all__ = [
-    "Blocks",
-    "ProfilePrices",
-    "Sensitivities",
-    "common_profile",
-    "individual_profile",
-    "refined_blocks",
-]
+from verax.mechanism.price import Blocks, Price
+
+__all__ = ["ProfilePrices", "Sensitivities", "common_profile", "individual_profile"]
 
 Array = NDArray[np.float64]
 
 #: Above this condition number a block's prices are differences of nearly equal numbers: what the
 #: sensitivities are uncertain by, the prices are uncertain by a thousand times.
 ILL_CONDITIONED = 1e3
-
-
-@dataclass(frozen=True)
-class Blocks:
-    """Consecutive blocks that cover rounds 1 … T.
-
-    Attributes:
-        starts: the first round of each block, beginning with 1, strictly rising.
-        rounds: T.
-    """
-
-    starts: tuple[int, ...]
-    rounds: int
-
-    def __post_init__(self) -> None:
-        if not self.starts or self.starts[0] != 1:
-            raise ValueError(f"the first block must start at round 1, starts are {self.starts}")
-        if any(a >= b for a, b in zip(self.starts, self.starts[1:], strict=False)):
-            raise ValueError(f"block starts must rise, got {self.starts}")
-        if self.starts[-1] > self.rounds:
-            raise ValueError(f"block start {self.starts[-1]} is after the last round {self.rounds}")
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    @property
-    def lengths(self) -> NDArray[np.intp]:
-        """Rounds in each block, shape (K,)."""
-        return np.diff(np.append(self.starts, self.rounds + 1)).astype(np.intp)
-
-    @property
-    def of_round(self) -> NDArray[np.intp]:
-        """The block (0 … K − 1) of each round, shape (T,)."""
-        return np.repeat(np.arange(len(self)), self.lengths)
-
-    def per_round(self, values: ArrayLike) -> Array:
-        """Values per block, (K,) or (K, N), laid out per round, (T,) or (T, N)."""
-        return np.asarray(values, dtype=np.float64)[self.of_round]
-
-    def sums(self, values: ArrayLike, axis: int = 0) -> Array:
-        """Sums over the rounds of each block; the rounds' axis of length T becomes one of K."""
-        starts = np.asarray(self.starts) - 1
-        return np.add.reduceat(np.asarray(values, dtype=np.float64), starts, axis=axis)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,26 +93,9 @@ class ProfilePrices:
     undeterred: tuple[tuple[int, str], ...]
 
     @property
-    def per_round(self) -> Array:
-        """C_{t,i}, shape (T, N)."""
-        return self.blocks.per_round(self.prices)
-
-
-def refined_blocks(rounds: int, per_halving: int = 1) -> Blocks:
-    """Blocks that halve toward the end, the last three rounds alone.
-
-    Boundaries lie where T·2^{−k/h} rounds remain, h = `per_halving`: an update's influence on the
-    final model is largest, and changes fastest, in the last rounds.
-
-    Example:
-        >>> refined_blocks(100).starts
-        (1, 51, 76, 88, 95, 98, 99, 100)
-    """
-    if rounds < 1 or per_halving < 1:
-        raise ValueError(f"rounds {rounds} and per_halving {per_halving} must be ≥ 1")
-    halvings = np.arange(0, np.log2(rounds) * per_halving + 1) / per_halving
-    remaining = {round(float(left)) for left in rounds * 2.0**-halvings} | {1, 2, 3}
-    return Blocks(tuple(sorted(rounds - left + 1 for left in remaining if left <= rounds)), rounds)
+    def price(self) -> Price:
+        """The prices in the form of terms."""
+        return Price.profile(self.blocks, self.prices)
 
 
 def individual_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrices:

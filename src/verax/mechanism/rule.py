@@ -1,44 +1,44 @@
 r"""Payment rules: what is measured on a client, and how a round is balanced.
 
-Every rule here has one form. It *measures* each client, n_i, from the statistics of the round;
-the client is levied C_i n_i and receives the mean of the others' levies:
+Every rule has the same form. It *measures* each client, n_i, from the statistics of the round; the
+client is levied C_i n_i and receives the mean of the others' levies:
 
     p_i = C_i n_i − (1/(N−1)) Σ_{j≠i} C_j n_j − κ_i,   Σ_i p_i = 0,
 
-with a price C_i ≥ 0 (one number, or one per client) and allowances κ_i, Σ_i κ_i = 0, that are fixed
-before the run. Positive p_i: the client pays. Absent clients neither pay nor count in N.
-A new rule is one small file with a `measure`.
+where
+    p_i is what client i pays (negative: receives),
+    n_i is what the rule measures on client i,
+    C_i ≥ 0 is the price, one number for all clients or one each,
+    κ_i are allowances with Σ_i κ_i = 0 that are fixed before the run.
+
+Absent clients neither pay nor count in N. A new rule is one small class with a `measure`; it needs
+no change in the package (`docs/how-to/extend.md`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Payments", "Rule", "Statistic", "balance", "check_statistics", "pay", "spread"]
+from verax.mechanism.statistics import Array, Mask, Statistic, Statistics, checked, refuse
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-
-#: `norms`: ‖m_i‖², shape (…, N). `gram`: ⟨m_i, m_j⟩, shape (…, N, N).
-#: `misreport`: ‖m_i − g_i‖², the distance of a message from the true update, shape (…, N).
-Statistic = Literal["norms", "gram", "misreport"]
+__all__ = ["Payments", "Rule", "balance", "measure", "pay", "spread"]
 
 
 class Rule(Protocol):
     """What a round's statistics say about each client."""
 
-    #: The rule's name in `terms.toml`.
+    #: The rule's label; that of a built-in rule is its name in `terms.toml`.
     name: ClassVar[str]
-    #: Which statistics it reads.
-    statistic: ClassVar[Statistic]
+    #: Which statistic it reads.
+    reads: ClassVar[Statistic]
     #: How many participants a round needs before anybody is charged.
     fewest: ClassVar[int]
 
-    def measure(self, statistics: Array, present: Mask) -> Array:
+    def measure(self, statistics: Statistics[Array], present: Mask) -> Array:
         """n_i, shape (…, N), from checked statistics; entries of absent clients are ignored."""
         ...
 
@@ -67,7 +67,7 @@ class Payments:
 
 def pay(
     rule: Rule,
-    statistics: ArrayLike,
+    statistics: Statistics[Any] | ArrayLike,
     price: ArrayLike = 1.0,
     *,
     present: ArrayLike | None = None,
@@ -77,7 +77,7 @@ def pay(
 
     Args:
         rule: what is measured.
-        statistics: (…, N), or (…, N, N) for rules on the Gram matrix.
+        statistics: of the rounds; a plain array is taken as the squared norms, (…, N).
         price: C ≥ 0; a number, one per client (N,), or anything that broadcasts to (…, N): a price
             per round has shape (T, 1).
         present: who took part, booleans that broadcast to (…, N); default: all.
@@ -89,12 +89,32 @@ def pay(
         >>> pay(SquaredNorm(), [4.0, 1.0, 1.0], price=0.5).amounts
         array([ 1.5 , -0.75, -0.75])
     """
-    values, mask = check_statistics(rule, statistics, present)
-    measures = rule.measure(values, mask)
-    if present is None:
-        return balance(measures, price, fewest=rule.fewest, allowances=allowances)
-    measures = np.where(mask, measures, 0.0)
-    return balance(measures, price, mask, fewest=rule.fewest, allowances=allowances)
+    given = statistics if isinstance(statistics, Statistics) else Statistics(statistics)
+    values, mask = measure(rule, cast("Statistics[Any]", given), present)
+    return balance(
+        values,
+        price,
+        None if present is None else mask,
+        fewest=rule.fewest,
+        allowances=allowances,
+    )
+
+
+def measure(
+    rule: Rule, statistics: Statistics[Any], present: ArrayLike | None = None
+) -> tuple[Array, Mask]:
+    """What a rule measures, with absent clients at zero, and who was present."""
+    mask_given = None if present is None else np.asarray(present)
+    known, mask = checked(statistics, rule.reads, rule.name, mask_given)
+    values = np.asarray(rule.measure(known, mask), dtype=np.float64)
+    if values.shape != mask.shape:
+        raise ValueError(
+            f"rule {rule.name} measured {values.shape} for {mask.shape} clients; "
+            "a rule returns one number per client"
+        )
+    values = values if present is None else np.where(mask, values, 0.0)
+    refuse(values, f"what {rule.name} measures")
+    return values, mask
 
 
 def balance(
@@ -114,7 +134,7 @@ def balance(
     count = measures.shape[-1] if present is None else present.sum(axis=-1, keepdims=True)
 
     # In units of the largest levy nothing overflows on the way, and no payment exceeds that levy.
-    unit = np.maximum.reduce(levies, axis=-1, keepdims=True, initial=0.0)
+    unit = np.maximum.reduce(np.abs(levies), axis=-1, keepdims=True, initial=0.0)
     shares = levies / (unit + (unit == 0))
     n = np.maximum(count, 2)
     mean = np.add.reduce(shares, axis=-1, keepdims=True) / n
@@ -129,7 +149,7 @@ def balance(
 
 
 def spread(values: ArrayLike, clients: ArrayLike, total: int) -> tuple[Array, Mask]:
-    """Statistics of the participants alone, laid out for all `total` clients.
+    """Norms of the participants alone, laid out for all `total` clients.
 
     Args:
         values: shape (P,), or (P, P) for a Gram matrix.
@@ -162,49 +182,12 @@ def spread(values: ArrayLike, clients: ArrayLike, total: int) -> tuple[Array, Ma
     return dense, present
 
 
-def check_statistics(
-    rule: Rule, statistics: ArrayLike, present: ArrayLike | None
-) -> tuple[Array, Mask]:
-    """Refuse what cannot be priced: shapes, NaN, infinities, negative norms."""
-    values = np.asarray(statistics, dtype=np.float64)
-    matrix = rule.statistic == "gram"
-    wanted = "(…, N, N)" if matrix else "(…, N)"
-    if values.ndim < 1 + matrix or 0 in values.shape[-1 - matrix :]:
-        raise ValueError(f"{rule.name} needs {wanted} statistics with N ≥ 1, got {values.shape}")
-    if matrix and values.shape[-1] != values.shape[-2]:
-        raise ValueError(f"a Gram matrix is square, got {values.shape}; {rule.name} needs {wanted}")
-    shape = values.shape[:-1] if matrix else values.shape
-    mask = np.ones(shape, dtype=np.bool_)
-    if present is not None:
-        given = np.asarray(present)
-        if given.dtype != np.bool_:
-            raise ValueError(f"present is a mask of booleans, not {given.dtype}; see `spread`")
-        try:
-            mask = given if given.shape == shape else np.broadcast_to(given, shape).copy()
-        except ValueError:
-            raise ValueError(f"present {given.shape} does not fit statistics {shape}") from None
-    if not matrix:
-        values = values if present is None else np.where(mask, values, 0.0)
-        _demand(values, rule.statistic, low=0.0)
-        return values, mask
-    values = np.where(mask[..., :, None] & mask[..., None, :], values, 0.0)
-    _demand(values, "Gram entry", client_axis=-2)
-    norms = np.diagonal(values, axis1=-2, axis2=-1)
-    _demand(norms, "squared norm", low=0.0)
-    unit = np.max(norms, axis=-1, initial=0.0)[..., None, None]
-    skew = np.abs(values - np.swapaxes(values, -1, -2)) > 1e-6 * unit
-    _refuse(skew, values, "Gram entry", "symmetric", client_axis=-2)
-    return values, mask
-
-
 def _levies(price: ArrayLike, measures: Array) -> Array:
-    """C_i n_i; one price for all, the usual case, is not made an array of many."""
-    prices = np.asarray(price, dtype=np.float64)
-    if prices.ndim > 1 or prices.size != 1 or not 0 <= prices.item() < np.inf:
-        prices = _broadcast("price", prices, measures.shape, low=0.0)
+    """C_i n_i."""
+    prices = _broadcast("price", price, measures.shape, low=0.0)
     with np.errstate(over="ignore"):
         levies = prices * measures
-    _demand(levies, "price × statistic", remedy="; lower the price")
+    refuse(levies, "price × statistic", remedy="; lower the price")
     return levies
 
 
@@ -231,27 +214,5 @@ def _broadcast(
             f"{what} of shape {array.shape} does not fit rounds × clients {shape}; "
             "give one number, one per client (N,) or one per round (T, 1)"
         ) from None
-    _demand(array, what, low)
+    refuse(array, what, low)
     return array
-
-
-def _demand(
-    values: Array, what: str, low: float = -np.inf, *, remedy: str = "", client_axis: int = -1
-) -> None:
-    """Finite numbers, none below `low`; where all is well, two passes and no array."""
-    least = np.minimum.reduce(values, axis=None, initial=np.inf)
-    most = np.maximum.reduce(values, axis=None, initial=-np.inf)
-    if -np.inf < least >= low and most < np.inf:  # false if one of them is NaN
-        return
-    _refuse(~np.isfinite(values), values, what, f"a finite number{remedy}", client_axis)
-    _refuse(values < low, values, what, f"≥ {low:g}", client_axis)
-
-
-def _refuse(
-    bad: NDArray[np.bool_], values: Array, what: str, limit: str, client_axis: int = -1
-) -> None:
-    if np.any(bad):
-        where = np.unravel_index(int(np.argmax(bad)), bad.shape)
-        raise ValueError(
-            f"{what} of client {where[client_axis]} is {values[where]:g}, must be {limit}"
-        )

@@ -1,15 +1,13 @@
-"""Prices over the rounds, C_t.
+"""Prices that theorems give, one per round.
 
-- `constant`: C, as in the paper's experiments;
-- `discounted`: C (1−r)^{T−t}, for influence that fades at rate r;
-- a *profile*: one price per block of rounds, honesty stationary at every time (see `profile`);
 - `paper`: √(2𝒞_t) γ_t L/(Nε) with 𝒞_t = Π_{l>t} c_l, Theorem 1 as printed;
 - `sharp`: γ_t Λ_{t+1}/(2Nε) with Λ_{t+1} = L Π_{l>t} κ_l, where T = 1 or L_q = 0;
 - `repaired`: the same with Λ_t = (κ_t + γ_t L_q/(2Nε)) Λ_{t+1}, for strongly convex losses;
 - `groves_ledyard`: (vγ_t/2N) Π_{l>t}(1 − γ_l h), for that rule and a common Hessian;
 - `spot_audit`: c v γ_t A_t/(2N), the expected payments of that rule.
 
-Theoretical prices can pass 10^308; they are computed as logarithms and say so.
+They can pass 10^308, so they are computed as logarithms and say where they overflow. Prices to
+charge by are a `Price`.
 """
 
 from __future__ import annotations
@@ -24,8 +22,6 @@ from verax.mechanism.problem import Problem, given_steps
 
 __all__ = [
     "Schedule",
-    "constant",
-    "discounted",
     "groves_ledyard",
     "log_lambda",
     "paper",
@@ -60,28 +56,6 @@ class Schedule:
     def overflow(self) -> bool:
         """Whether a price passes what float64 can hold."""
         return not bool(np.all(np.isfinite(self.prices)))
-
-
-def constant(price: ArrayLike, rounds: int) -> Schedule:
-    """C_t = C: a number, or one per client."""
-    value = np.asarray(price, dtype=np.float64)
-    if value.ndim > 1 or not np.all(np.isfinite(value) & (value >= 0)):
-        raise ValueError(f"price is {price}, must be a finite number ≥ 0, or one per client")
-    if rounds < 1:
-        raise ValueError(f"rounds is {rounds}, must be ≥ 1")
-    return _from_prices(
-        "constant", np.repeat(value[None], rounds, axis=0), "the same price in every round"
-    )
-
-
-def discounted(price: float, rate: float, rounds: int) -> Schedule:
-    """C_t = C (1 − r)^{T−t}: the price rises toward the end, as the influence of an update does."""
-    if not 0 <= rate < 1:
-        raise ValueError(f"discount rate is {rate:g}, must be in [0, 1)")
-    flat = constant(price, rounds).prices
-    shape = (rounds,) + (1,) * (flat.ndim - 1)
-    factors = ((1.0 - rate) ** np.arange(rounds - 1, -1, -1.0)).reshape(shape)
-    return _from_prices("discounted", flat * factors, f"a price that rises by {rate:g} a round")
 
 
 def paper(problem: Problem) -> Schedule:

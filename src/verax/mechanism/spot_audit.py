@@ -18,7 +18,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from verax.mechanism.rule import Array, Mask, Payments, Statistic, pay
+from verax.mechanism.rule import Payments, pay
+from verax.mechanism.statistics import Array, Mask, Statistic, Statistics
 
 __all__ = ["Drawn", "SpotAudit", "draw", "round_odds", "spot_audit_gain"]
 
@@ -28,12 +29,13 @@ class SpotAudit:
     """n_i = ‖m_i − g_i‖², the distance of the message from the recomputed update."""
 
     name: ClassVar[str] = "spot-audit"
-    statistic: ClassVar[Statistic] = "misreport"
+    reads: ClassVar[Statistic] = "misreport"
     fewest: ClassVar[int] = 2
 
-    def measure(self, statistics: Array, present: Mask) -> Array:
+    def measure(self, statistics: Statistics[Array], present: Mask) -> Array:
         """The distances themselves."""
-        return statistics
+        assert statistics.misreport is not None
+        return statistics.misreport
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,8 @@ def draw(
         )
     clients = distances.shape[1]
     rounds = rng.choice(chances.size, size=clients, p=chances).astype(np.intp)
-    return Drawn(rounds, pay(SpotAudit(), distances[rounds, np.arange(clients)], price))
+    drawn = Statistics(misreport=distances[rounds, np.arange(clients)])
+    return Drawn(rounds, pay(SpotAudit(), drawn, price))
 
 
 def spot_audit_gain(

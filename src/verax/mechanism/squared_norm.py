@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from verax.mechanism.rule import Array, Mask, Statistic
+from verax.mechanism.statistics import Array, Mask, Statistic, Statistics
 
 __all__ = ["SquaredNorm"]
 
@@ -21,9 +21,10 @@ class SquaredNorm:
     """n_i = ‖m_i‖²."""
 
     name: ClassVar[str] = "squared-norm"
-    statistic: ClassVar[Statistic] = "norms"
+    reads: ClassVar[Statistic] = "norms"
     fewest: ClassVar[int] = 2
 
-    def measure(self, statistics: Array, present: Mask) -> Array:
+    def measure(self, statistics: Statistics[Array], present: Mask) -> Array:
         """The norms themselves."""
-        return statistics
+        assert statistics.norms is not None
+        return statistics.norms
