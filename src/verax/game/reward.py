@@ -16,10 +16,20 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["GroupLoss", "LogisticReward", "OwnLoss", "Reward", "Rivalry"]
+from verax.plugins import is_reference, load, reference
+
+__all__ = [
+    "REWARDS",
+    "GroupLoss",
+    "LogisticReward",
+    "OwnLoss",
+    "Reward",
+    "Rivalry",
+    "reward_of",
+]
 
 #: max over F > 0 of √(2F) · |d/dF 1/(1+exp(−1/F))|: by smoothness ‖∇F‖ ≤ √(2HF) for F ≥ 0.
-_LOGISTIC_SLOPE = 0.42002
+_LOGISTIC_GRADIENT = 0.42002
 
 
 @dataclass(frozen=True)
@@ -39,7 +49,12 @@ class Reward:
             gradient_bound: of every ‖∇F_j‖ on the parameter set.
             smoothness: H of every F_j.
         """
-        raise NotImplementedError
+        return None
+
+    @property
+    def name(self) -> str:
+        """The reward's text in a plan; `reward_of` reads it back."""
+        return reference(self, "reward")
 
 
 @dataclass(frozen=True)
@@ -56,6 +71,10 @@ class OwnLoss(Reward):
         self, *, gradient_bound: float | None = None, smoothness: float | None = None
     ) -> float | None:
         return None if gradient_bound is None else abs(self.value) * gradient_bound
+
+    @property
+    def name(self) -> str:
+        return _text("own", (self.value, self.fixed), (1.0, 0.0))
 
 
 @dataclass(frozen=True)
@@ -74,7 +93,11 @@ class LogisticReward(Reward):
     def lipschitz(
         self, *, gradient_bound: float | None = None, smoothness: float | None = None
     ) -> float | None:
-        return None if smoothness is None else _LOGISTIC_SLOPE * math.sqrt(smoothness)
+        return None if smoothness is None else _LOGISTIC_GRADIENT * math.sqrt(smoothness)
+
+    @property
+    def name(self) -> str:
+        return _text("logistic", (self.fixed,), (0.0,))
 
 
 @dataclass(frozen=True)
@@ -98,6 +121,10 @@ class GroupLoss(Reward):
     ) -> float | None:
         return gradient_bound
 
+    @property
+    def name(self) -> str:
+        return _text("group", self.groups, ())
+
 
 @dataclass(frozen=True)
 class Rivalry(Reward):
@@ -120,3 +147,40 @@ class Rivalry(Reward):
         if gradient_bound is None:
             return None
         return (abs(self.alpha) + abs(self.beta)) * gradient_bound
+
+    @property
+    def name(self) -> str:
+        return _text("rivalry", (self.alpha, self.beta, self.fixed), (1.0, 0.5, 0.0))
+
+
+#: How plans and command lines write the rewards.
+REWARDS = ("own", "logistic", "group:G1,G2,…", "rivalry:ALPHA,BETA", "module:name")
+
+
+def reward_of(text: str, clients: int) -> Reward:
+    """A reward from its text: a name with its numbers behind a colon, or `module:name`."""
+    if is_reference(text):
+        return load(text, "reward", "__call__")
+    name, _, rest = text.partition(":")
+    try:
+        numbers = [float(part) for part in rest.split(",")] if rest else []
+        match name:
+            case "own":
+                return OwnLoss(*numbers)
+            case "logistic":
+                return LogisticReward(*numbers)
+            case "group":
+                if len(numbers) != clients:
+                    raise ValueError(f"{clients} clients need as many group numbers")
+                return GroupLoss(tuple(int(number) for number in numbers))
+            case "rivalry":
+                return Rivalry(*numbers)
+            case _:
+                raise ValueError
+    except (ValueError, TypeError) as error:
+        why = f" ({error})" if str(error) else ""
+        raise ValueError(f"reward is {text!r}{why}, must be one of {', '.join(REWARDS)}") from None
+
+
+def _text(name: str, numbers: tuple[float, ...], usual: tuple[float, ...]) -> str:
+    return name if numbers == usual else f"{name}:" + ",".join(f"{x:g}" for x in numbers)

@@ -1,43 +1,58 @@
-"""Training in a federation, compiled: aggregators, protocols, the simulator and its derivative."""
+"""Training in a federation, compiled: aggregators, protocols, the round and the simulator."""
 
 from verax.learning.aggregators import (
+    AGGREGATORS,
     Aggregator,
     Clipped,
+    CoordinateWise,
     GeometricMedian,
+    GramWeighted,
     Krum,
     Mean,
     Median,
     MultiKrum,
+    NormWeighted,
     TrimmedMean,
     WeightedMean,
+    aggregator_of,
 )
-from verax.learning.likeness import Likeness, label_distances, measure_likeness
 from verax.learning.protocol import Protocol
-from verax.learning.sensitivity import Differentiator, tangent_rounds
-from verax.learning.simulator import Outcome, Seeds, Simulator, State, honest
+from verax.learning.similarity import Similarity, label_distances, measure_similarity
+from verax.learning.simulator import (
+    Behaviour,
+    Evaluation,
+    Outcome,
+    Seeds,
+    Simulator,
+    TrainingState,
+)
 from verax.learning.task import Batch, Task
 
 __all__ = [
+    "AGGREGATORS",
     "Aggregator",
     "Batch",
+    "Behaviour",
     "Clipped",
-    "Differentiator",
+    "CoordinateWise",
+    "Evaluation",
     "GeometricMedian",
+    "GramWeighted",
     "Krum",
-    "Likeness",
     "Mean",
     "Median",
     "MultiKrum",
+    "NormWeighted",
     "Outcome",
     "Protocol",
     "Seeds",
+    "Similarity",
     "Simulator",
-    "State",
     "Task",
+    "TrainingState",
     "TrimmedMean",
     "WeightedMean",
-    "honest",
+    "aggregator_of",
     "label_distances",
-    "measure_likeness",
-    "tangent_rounds",
+    "measure_similarity",
 ]

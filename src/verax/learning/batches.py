@@ -14,16 +14,28 @@ __all__ = ["batch_indices", "participants"]
 
 
 def batch_indices(
-    sizes: NDArray[np.intp], seed: int, first: int, rounds: int, steps: int, batch: int
+    sizes: NDArray[np.intp],
+    seed: int,
+    first: int,
+    rounds: int,
+    steps: int,
+    batch: int,
+    first_client: int = 0,
 ) -> NDArray[np.int32]:
-    """Sample positions of `rounds` rounds from `first` (0-based) on, (rounds, N, steps, batch)."""
+    """Sample positions of `rounds` rounds from `first` (0-based) on, (rounds, N, steps, batch).
+
+    `sizes` are the numbers of samples of the N clients from `first_client` on.
+    """
     per_round = steps * batch
     result = np.empty((len(sizes), rounds * per_round), dtype=np.int32)
     begin, end = first * per_round, (first + rounds) * per_round
     for client, size in enumerate(sizes):
         epochs = range(begin // size, -(-end // size))
         order = np.concatenate(
-            [np.random.default_rng([seed, client, epoch]).permutation(size) for epoch in epochs]
+            [
+                np.random.default_rng([seed, first_client + client, epoch]).permutation(size)
+                for epoch in epochs
+            ]
         )
         skip = begin - epochs.start * size
         result[client] = order[skip : skip + end - begin]

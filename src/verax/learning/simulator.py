@@ -1,15 +1,16 @@
 """The compiled simulator: R runs of one seed at a time, in segments of rounds.
 
-A segment of rounds is one compiled `scan`; the runs in it differ in what clients report, share
-initial model, batches and noise (common random numbers), and are one `vmap`. Between segments the
-state can be looked at, saved and restored bit by bit. Splitting the runs otherwise changes results
-only by float32 rounding.
+A segment of rounds is one compiled loop (`jax.lax.scan`). The runs in it differ in what clients
+report, share the initial model, batches and noise (common random numbers), and are computed
+together (`jax.vmap`). Between two segments the state can be looked at, saved and restored bit by
+bit. Other groupings of the runs change results only by float32 rounding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,35 +18,39 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from verax.game.reporting import Levels
-from verax.learning.aggregators import Aggregator, Separate
+from verax.game.reporting import Honest, Reporting
 from verax.learning.batches import batch_indices, participants
-from verax.learning.blocks import BLOCK_NUMBERS
 from verax.learning.evaluation import Samples
-from verax.learning.protocol import GRAM_LIMIT, Protocol, Record, federated_round
-from verax.learning.reporting import Needs, Round, behaviour, draws
-from verax.learning.streaming import streamed_round
+from verax.learning.protocol import Protocol
+from verax.learning.round import (
+    GRAM_LIMIT,
+    Deviation,
+    Memory,
+    RoundRecord,
+    federated_round,
+    first_memory,
+    reported,
+)
+from verax.learning.streaming import BLOCK_NUMBERS, can_stream, streamed_round
 from verax.learning.task import Batch, Task
+from verax.mechanism import Statistics
 from verax.memory import free_memory
 
-__all__ = ["QUICK", "Evaluation", "Outcome", "Seeds", "Simulator", "State", "honest"]
+__all__ = ["Behaviour", "Evaluation", "Outcome", "Seeds", "Simulator", "TrainingState"]
 
 Array = jax.Array
+Numbers = NDArray[np.float32]
 
-# Compiling a small model takes longer than a small audit runs, and LLVM's slowest passes gain it
-# nothing (measured: same speed, half of the time to compile). Larger models gain about 5 %, which
-# pays only over more than a few rounds.
-QUICK = {"xla_backend_optimization_level": 1}
-_SMALL = 20_000
-_FEW = 10
+# For a small model or a few rounds, compiling takes longer than running. A lower optimisation level
+# halves the time to compile and costs small models nothing, larger ones about 5 % (measured).
+QUICK_COMPILE = {"xla_backend_optimization_level": 1}
+_SMALL_MODEL = 20_000
+_FEW_ROUNDS = 10
 
-# From here on a run by itself is faster than a batch of one (by a tenth, measured).
-_LARGE = 1 << 20
+# Up to so many numbers, the messages of all clients are held in memory at once.
+_HELD_NUMBERS = 1 << 26
 
-# Up to so many numbers in the messages of all clients they are held at once, else streamed.
-_HELD = 1 << 26
-
-# Test samples that a larger model is given at a time.
+# How many test samples a larger model evaluates at a time.
 _EVALUATED = 64
 
 
@@ -63,19 +68,45 @@ class Seeds:
         return cls(init=3 * number, batches=3 * number + 1, noise=3 * number + 2)
 
 
-class State(NamedTuple):
+@dataclass(frozen=True)
+class Behaviour:
+    """What the clients do in one run.
+
+    Attributes:
+        reporting: of those who deviate; all others are honest.
+        deviators: their numbers. A reporting that is more than scaling allows one of them.
+    """
+
+    reporting: Reporting = field(default_factory=Honest)
+    deviators: tuple[int, ...] = ()
+
+    @property
+    def program(self) -> Any:
+        """What is compiled for it: runs can be computed together if their programs are equal."""
+        program = self.reporting.program if self.deviators else None
+        # The number of all samples differs by client, and is part of the compiled program.
+        all_samples = program is not None and self.reporting.batches_drawn == 0
+        return (program, self.deviators if all_samples else None)
+
+    def scales(self, rounds: int, clients: int) -> NDArray[np.float64]:
+        """By what each client multiplies its update in each round, (T, N)."""
+        scales = np.ones((rounds, clients))
+        for client in self.deviators:
+            scales[:, client] = self.reporting.scales(rounds)
+        return scales
+
+
+class TrainingState(NamedTuple):
     """R runs between two rounds."""
 
     params: Any  # leading axis R
-    history: Any  # (R, N, 2)
+    memory: Memory | None  # of the deviating clients, leading axis R; None if they need none
     round: int  # rounds already done
 
-    def of_run(self, run: int) -> State:
-        """One of them alone."""
-        params, history = jax.tree.map(
-            lambda leaf: leaf[run : run + 1], (self.params, self.history)
-        )
-        return State(params, history, self.round)
+    def of_run(self, run: int) -> TrainingState:
+        """The state of one of the runs alone."""
+        params, memory = jax.tree.map(lambda leaf: leaf[run : run + 1], self[:2])
+        return TrainingState(params, memory, self.round)
 
 
 class Evaluation(NamedTuple):
@@ -92,8 +123,7 @@ class Outcome:
 
     Attributes:
         first: rounds that were done before.
-        gram: (R, T', N, N), or (R, T', N, 1 or 2) beyond `GRAM_LIMIT` clients.
-        misreport: ‖m_i − g_i‖², (R, T', N).
+        statistics: of every run and round, (R, T', N) or (R, T', N, N) each.
         loss: training losses, (R, T', N).
         present: who took part, (T', N).
         evaluations: in order; the last is after the last round.
@@ -101,33 +131,36 @@ class Outcome:
     """
 
     first: int
-    gram: NDArray[np.float32]
-    misreport: NDArray[np.float32]
-    loss: NDArray[np.float32]
+    statistics: Statistics[Numbers]
+    loss: Numbers
     present: NDArray[np.bool_]
     evaluations: list[Evaluation]
-    state: State
+    state: TrainingState
 
     @property
     def norms(self) -> NDArray[np.float64]:
         """‖m_i‖², (R, T', N)."""
-        if self.gram.shape[-1] == self.gram.shape[-2]:
-            return np.diagonal(self.gram, axis1=-2, axis2=-1).astype(np.float64)
-        return self.gram[..., 0].astype(np.float64)
+        return np.asarray(self.statistics.norms, dtype=np.float64)
 
     @property
     def diverged(self) -> NDArray[np.intp]:
         """The first round (from 1) whose numbers are not finite, per run; 0 where all are."""
-        fine = np.all(np.isfinite(self.gram), axis=(2, 3)) & np.all(np.isfinite(self.loss), axis=2)
+        fine = np.all(np.isfinite(self.norms) & np.isfinite(self.loss), axis=2)
         ended = np.all(np.isfinite(self.evaluations[-1].loss), axis=1)
         rounds = fine.shape[1]
         where = np.where(np.all(fine, axis=1), 0, self.first + np.argmin(fine, axis=1) + 1)
         return np.where((where == 0) & ~ended, self.first + rounds, where)
 
 
-def honest(rounds: int) -> Levels:
-    """The levels of an honest client."""
-    return Levels(np.ones(rounds), np.zeros(rounds))
+class _Segment(NamedTuple):
+    """What the rounds of a segment are given; each array has a leading axis of rounds."""
+
+    index: Any  # each client's sample positions, (N, L, batch)
+    who: Any  # a mask of those present (N,), or the participants' numbers where rounds are streamed
+    number: Any  # the round, from 0
+    scales: Any  # (R, N)
+    parameters: dict[str, Any]  # of the reporting, (R,) each
+    own_index: Any  # sample positions of each run's deviator, (R, L, samples), or None
 
 
 class Simulator:
@@ -138,8 +171,8 @@ class Simulator:
         protocol: how the federation trains.
         rounds: T.
         segment: rounds per compiled segment.
-        distances: also where rounds are streamed, record how far each message lies from the mean
-            of the others; every update is then computed twice.
+        distances: also where rounds are streamed, record how far each message lies from the mean;
+            every update is then computed twice.
     """
 
     def __init__(
@@ -153,177 +186,193 @@ class Simulator:
     ) -> None:
         if rounds < 1:
             raise ValueError(f"rounds is {rounds}, must be ≥ 1")
+        protocol.aggregator.check(task.clients)
         self.task, self.protocol, self.rounds = task, protocol, rounds
         self.segment, self._distances = min(segment, rounds), distances
         train = task.padded("train")
         self.sizes, self.parameters = train.sizes, task.parameters
         self._train = tuple(jnp.asarray(array) for array in train.arrays)
-        self._test = Samples(task.test, 0 if self.parameters < _SMALL else _EVALUATED)
+        small = self.parameters < _SMALL_MODEL
+        self._test = Samples(task.test, 0 if small else _EVALUATED)
         self._init = jax.jit(task.init)
         numbers = task.clients * self.parameters
-        self.streams = task.clients > GRAM_LIMIT and numbers > _HELD
-        if not self.streams:
-            _check_memory(numbers, protocol.aggregator)
-        elif not isinstance(protocol.aggregator, Separate):
-            _check_memory(min(numbers, BLOCK_NUMBERS), protocol.aggregator)
-        self.compiler = QUICK if self.parameters < _SMALL or rounds < _FEW else None
-        self._advance = jax.jit(self._scan, static_argnames="needs", compiler_options=self.compiler)
-        self._evaluate = jax.jit(jax.vmap(self._test_losses), compiler_options=self.compiler)
+        self.streams = task.clients > GRAM_LIMIT and numbers > _HELD_NUMBERS
+        self._check_memory(numbers)
+        quick = QUICK_COMPILE if small or rounds < _FEW_ROUNDS else None
+        self._advance = jax.jit(self._scan, static_argnames="reporting", compiler_options=quick)
+        self._evaluate = jax.jit(jax.vmap(self._test_losses), compiler_options=quick)
 
-    def start(self, seeds: Seeds) -> State:
+    def start(self, seeds: Seeds) -> TrainingState:
         """One run before its first round."""
         params = self._init(jax.random.key(seeds.init))
-        alone = jax.tree.map(lambda leaf: np.asarray(leaf)[None], params)
-        return State(alone, np.zeros((1, self.task.clients, 2), _dtype(params)), 0)
+        return TrainingState(jax.tree.map(lambda leaf: np.asarray(leaf)[None], params), None, 0)
 
     def run(
         self,
         seeds: Seeds,
-        runs: Sequence[Sequence[Levels]],
-        state: State | None = None,
+        runs: Sequence[Behaviour],
+        state: TrainingState | None = None,
         *,
         until: int | None = None,
         evaluate_every: int = 0,
-        after_segment: Callable[[State, list[Record], int], None] | None = None,
-        done: Sequence[Record] = (),
+        after_segment: Callable[[TrainingState, list[RoundRecord], int], None] | None = None,
+        done: Sequence[RoundRecord] = (),
     ) -> Outcome:
-        """Run R reportings of all N clients from a state to the last round (or `until`).
+        """Run R behaviours from a state to the last round (or `until`).
 
         Args:
             seeds: of this replica.
-            runs: R × N levels, each laid out over all T rounds.
+            runs: what the clients do in each run; all with the same program.
             state: where to begin, of one run (shared by all) or of R; default: the start.
             until: rounds after which to stop.
             evaluate_every: also evaluate after every so many rounds.
             after_segment: called with the state, the records so far and the rounds just done.
             done: records of earlier segments of the same runs, when resuming in mid-run.
         """
-        state = self.start(seeds) if state is None else state
-        state = self._for_runs(state, len(runs))
-        levels = behaviour(runs, dtype=_dtype(state.params))
+        plan = _Plan(self, seeds, runs)
+        state = self._for_runs(self.start(seeds) if state is None else state, plan.reporting, runs)
         records = list(done)
         first = state.round - sum(record.loss.shape[1] for record in records)
-        present = [participants_of(self, seeds, first, state.round - first)]
         until = until or self.rounds
         evaluations: list[Evaluation] = []
         while state.round < until:
             length = min(self.segment, until - state.round)
             if evaluate_every:
                 length = min(length, evaluate_every - state.round % evaluate_every)
-            state, record, here = self._segment(seeds, state, levels, length)
+            state, record = self._segment(plan, state, length)
             records.append(record)
-            present.append(here)
             if evaluate_every and state.round % evaluate_every == 0 and state.round < until:
                 evaluations.append(self.evaluate(state))
             if after_segment is not None:
                 after_segment(state, records, length)
         evaluations.append(self.evaluate(state))
-        joined = Record(*(np.concatenate(parts, axis=1) for parts in zip(*records, strict=True)))
-        return Outcome(
-            first,
-            joined.gram,
-            joined.misreport,
-            joined.loss,
-            np.concatenate(present),
-            evaluations,
-            state,
-        )
+        joined = joined_records(records)
+        present = self.present(seeds, first, state.round - first)
+        return Outcome(first, joined.statistics, joined.loss, present, evaluations, state)  # pyright: ignore
 
-    def evaluate(self, state: State) -> Evaluation:
+    def evaluate(self, state: TrainingState) -> Evaluation:
         """Every client's test loss and accuracy."""
         loss, accuracy = self._evaluate(state.params)
         return Evaluation(state.round, np.asarray(loss, float), np.asarray(accuracy, float))
 
     def test_losses(self, params: Any) -> Array:
-        """F_i(θ) on each client's test data, (N,), differentiable."""
+        """F_i(θ) on each client's test data, (N,)."""
         return self._test.means(self.task.loss, params)
 
-    def inputs(self, seeds: Seeds, first: int, length: int) -> tuple[Any, Any, Any]:
-        """Sample positions, participants and numbers of `length` rounds from `first` (0-based).
+    def present(self, seeds: Seeds, first: int, length: int) -> NDArray[np.bool_]:
+        """Who takes part in `length` rounds from `first` (0-based) on, (length, N)."""
+        share = self.protocol.participation
+        return participants(self.task.clients, share, seeds.batches, first, length)
 
-        Participants are a mask (length, N), or their numbers where rounds are streamed.
-        """
-        protocol = self.protocol
-        index = batch_indices(
-            self.sizes, seeds.batches, first, length, protocol.local_steps, protocol.batch
-        )
-        present = participants_of(self, seeds, first, length)
+    def sample_positions(self, seeds: Seeds, first: int, length: int) -> NDArray[np.int32]:
+        """Which samples each client uses, (length, N, L, batch)."""
+        steps, batch = self.protocol.local_steps, self.protocol.batch
+        return batch_indices(self.sizes, seeds.batches, first, length, steps, batch)
+
+    def gather(self, clients: Array, index: Array) -> Batch:
+        """The samples of some clients at (clients, L, batch) positions."""
+        return tuple(array[clients[:, None, None], index] for array in self._train)
+
+    def _round(
+        self,
+        reporting: Reporting | None,
+        key: Array,
+        shared: _Segment,
+        params: Any,
+        memory: Memory | None,
+        client: Array,
+        scales: Array,
+        parameters: dict[str, Array],
+        own_index: Array | None,
+    ) -> tuple[Any, Memory | None, RoundRecord]:
+        """One round of one run."""
+        gradient, N = self.task.gradient, self.task.clients
+        report = None
+        if reporting is not None and memory is not None:
+            samples = None
+            if own_index is not None:
+                samples = tuple(a[0] for a in self.gather(client[None], own_index[None]))
+            noise = jax.random.fold_in(jax.random.fold_in(key, shared.number), client)
+            deviation = Deviation(client, parameters, samples, noise, shared.number + 1)
+            report = reported(
+                reporting, self.rounds, gradient, self.protocol, params, memory, deviation
+            )
         if self.streams:
-            present = np.nonzero(present)[1].reshape(length, -1)
-        return index, present, np.arange(first, first + length)
-
-    def gather(self, index: Array) -> Batch:
-        """The samples of one round, arrays of shape (N, L, batch, …)."""
-        return tuple(jax.vmap(lambda rows, i: rows[i])(array, index) for array in self._train)
-
-    def round(
-        self, params: Any, history: Any, inputs: Any, levels: Round, key: Array, needs: Needs
-    ) -> tuple[Any, Any, Record]:
-        """One round of one run: θ_{t+1}, histories, record; `inputs` are a row of `inputs()`."""
-        index, who, number = inputs
-        slope, now = self.task.loss_and_slope, jax.random.fold_in(key, number)
-        if self.streams:
-
-            def gather(own: Array) -> Batch:
-                return tuple(array[own[:, None, None], index[own]] for array in self._train)
-
-            return streamed_round(
-                slope,
+            params, after, record = streamed_round(
+                gradient,
                 self.protocol,
                 params,
-                gather,
-                who,
-                levels,
-                history,
-                now,
-                needs,
-                self._distances,
+                lambda own: self.gather(own, shared.index[own]),
+                shared.who,
+                scales,
+                report,
+                distances=self._distances,
             )
-        drawn = draws(now, needs, params, self.task.clients) if any(needs) else None
-        return federated_round(
-            slope, self.protocol, params, self.gather(index), who, levels, history, drawn
-        )
-
-    def _segment(
-        self, seeds: Seeds, state: State, levels: Any, length: int
-    ) -> tuple[State, Record, NDArray[np.bool_]]:
-        t = state.round
-        index, who, numbers = self.inputs(seeds, t, length)
-        a, b = (np.swapaxes(part[:, t : t + length], 0, 1) for part in levels[:2])
-        params, history, record = self._advance(
-            state.params,
-            state.history,
-            (index, who, numbers, a, b),
-            levels[2:],
-            jax.random.key(seeds.noise),
-            needs=levels.needs,
-        )
-        host = Record(*(np.swapaxes(np.asarray(part), 0, 1) for part in record))
-        return State(params, history, t + length), host, participants_of(self, seeds, t, length)
+            took_part = jnp.any(shared.who == client)
+        else:
+            batches = self.gather(jnp.arange(N), shared.index)
+            params, after, record = federated_round(
+                gradient, self.protocol, params, batches, shared.who, scales, report
+            )
+            took_part = shared.who[client]
+        if memory is not None and after is not None:
+            # An absent client sees the model move but sends, and remembers, nothing.
+            own = jax.tree.map(
+                lambda new, old: jnp.where(took_part, new, old), after.own, memory.own
+            )
+            after = Memory(after.last_aggregate, own)
+        return params, after, record
 
     def _scan(
-        self, params: Any, history: Any, inputs: Any, fixed: Any, key: Array, *, needs: Needs
-    ) -> tuple[Any, Any, Record]:
-        *rest, a, b = inputs
-        alone = history.shape[0] == 1 and self.parameters >= _LARGE
-        if alone:  # without the axis of the runs, all the way: to take it off in a round is a copy
-            params, history, fixed = jax.tree.map(lambda leaf: leaf[0], (params, history, fixed))
-            a, b = a[:, 0], b[:, 0]
+        self,
+        params: Any,
+        memory: Memory | None,
+        rounds: _Segment,
+        clients: Array,
+        key: Array,
+        *,
+        reporting: Reporting | None,
+    ) -> tuple[Any, Memory | None, RoundRecord]:
+        def step(carry: tuple[Any, Any], now: _Segment) -> tuple[tuple[Any, Any], RoundRecord]:
+            one = jax.vmap(partial(self._round, reporting, key, now))
+            *after, record = one(*carry, clients, now.scales, now.parameters, now.own_index)
+            return (after[0], after[1]), record
 
-        def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], Record]:
-            *inputs, a, b = now
+        (params, memory), records = jax.lax.scan(step, (params, memory), rounds)
+        return params, memory, records
 
-            def one(p: Any, past: Any, *levels: Any) -> tuple[Any, Any, Record]:
-                return self.round(p, past, inputs, Round(*levels), key, needs)
+    def _segment(
+        self, plan: _Plan, state: TrainingState, length: int
+    ) -> tuple[TrainingState, RoundRecord]:
+        params, memory, record = self._advance(
+            state.params,
+            state.memory,
+            plan.segment(state.round, length),
+            plan.clients,
+            jax.random.key(plan.seeds.noise),
+            reporting=plan.reporting,
+        )
+        by_run = jax.tree.map(lambda part: np.swapaxes(np.asarray(part), 0, 1), record)
+        return TrainingState(params, memory, state.round + length), by_run
 
-            p, past, record = (one if alone else jax.vmap(one))(*carry, a, b, *fixed)
-            return (p, past), record
+    def _for_runs(
+        self, state: TrainingState, reporting: Reporting | None, runs: Sequence[Behaviour]
+    ) -> TrainingState:
+        """A state of one run repeated for all, with memories where the reporting needs them."""
+        have = jax.tree.leaves(state.params)[0].shape[0]
+        if have not in (1, len(runs)):
+            raise ValueError(f"a state of {have} runs cannot begin {len(runs)} runs")
 
-        (params, history), records = jax.lax.scan(step, (params, history), (*rest, a, b))
-        if alone:
-            params, history = jax.tree.map(lambda leaf: leaf[None], (params, history))
-            records = jax.tree.map(lambda leaf: leaf[:, None], records)
-        return params, history, records
+        def repeated(tree: Any) -> Any:
+            return jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), len(runs), axis=0), tree)
+
+        params = state.params if have == len(runs) else repeated(state.params)
+        memory = state.memory
+        if memory is None and reporting is not None:
+            one = jax.tree.map(lambda leaf: leaf[0], params)
+            first = first_memory(reporting, one)
+            memory = repeated(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], first))
+        return TrainingState(params, memory, state.round)
 
     def _test_losses(self, params: Any) -> tuple[Array, Array]:
         accuracy = self.task.accuracy
@@ -337,38 +386,84 @@ class Simulator:
         loss, right = self._test.means(both, params).T
         return loss, right
 
-    def _for_runs(self, state: State, runs: int) -> State:
-        have = jax.tree.leaves(state.params)[0].shape[0]
-        if have == runs:
-            return state
-        if have != 1:
-            raise ValueError(f"a state of {have} runs cannot begin {runs} runs")
-        params, history = jax.tree.map(
-            lambda leaf: np.repeat(np.asarray(leaf), runs, axis=0), (state.params, state.history)
+    def _check_memory(self, numbers: int) -> None:
+        """Refuse messages, or a block of them, that cannot be held."""
+        aggregator = self.protocol.aggregator
+        if self.streams:
+            if not can_stream(aggregator):
+                raise ValueError(
+                    f"{aggregator.name} must see all messages at once, {numbers:,} numbers of at "
+                    f"most {_HELD_NUMBERS:,}; base it on NormWeighted, GramWeighted or "
+                    "CoordinateWise, or use fewer clients"
+                )
+            numbers = 0 if aggregator.adds_up else min(numbers, BLOCK_NUMBERS)
+        needed, free = 4 * 4 * numbers, free_memory()
+        if numbers > _HELD_NUMBERS and needed > free:
+            raise ValueError(
+                f"{aggregator.name} needs many messages at once, about {needed / 2**30:.1f} GB of "
+                f"which {free / 2**30:.1f} are free; use fewer clients, or more than {GRAM_LIMIT} "
+                "with mean, weighted-mean or clipped, which are streamed"
+            )
+
+
+class _Plan:
+    """The behaviours of R runs, laid out as arrays."""
+
+    def __init__(self, simulator: Simulator, seeds: Seeds, runs: Sequence[Behaviour]) -> None:
+        if len({run.program for run in runs}) != 1:
+            raise ValueError("runs that are computed together must have the same program")
+        self._simulator, self.seeds = simulator, seeds
+        T, N = simulator.rounds, simulator.task.clients
+        dtype = np.float64 if jax.config.read("jax_enable_x64") else np.float32
+        self._scales = np.stack([run.scales(T, N) for run in runs], axis=1).astype(dtype)
+        self.reporting = runs[0].reporting if runs[0].program[0] is not None else None
+        self._deviators = [run.deviators[0] if run.deviators else 0 for run in runs]
+        self.clients = np.array(self._deviators)
+        self._parameters: dict[str, Any] = {}
+        if self.reporting is None:
+            return
+        if any(len(run.deviators) != 1 for run in runs):
+            raise ValueError("a reporting that is more than scaling needs exactly one deviator")
+        # What a reporting draws in advance depends on the seed alone, as all noise does.
+        each = [
+            run.reporting.parameters(T, np.random.default_rng([seeds.noise, 7])) for run in runs
+        ]
+        self._parameters = {
+            name: np.stack([own[name] for own in each], axis=1).astype(dtype) for name in each[0]
+        }
+
+    def segment(self, first: int, length: int) -> _Segment:
+        """What the rounds from `first` (0-based) on are given."""
+        simulator, seeds, rows = self._simulator, self.seeds, slice(first, first + length)
+        who = simulator.present(seeds, first, length)
+        return _Segment(
+            simulator.sample_positions(seeds, first, length),
+            np.nonzero(who)[1].reshape(length, -1) if simulator.streams else who,
+            np.arange(first, first + length),
+            self._scales[rows],
+            {name: values[rows] for name, values in self._parameters.items()},
+            self._own_positions(first, length),
         )
-        return State(params, history, state.round)
+
+    def _own_positions(self, first: int, length: int) -> NDArray[np.int32] | None:
+        """Sample positions of each run's deviator, (length, R, L, samples)."""
+        simulator, reporting = self._simulator, self.reporting
+        if reporting is None or not reporting.changes_batch:
+            return None
+        steps, sizes = simulator.protocol.local_steps, simulator.sizes
+        if reporting.batches_drawn == 0:
+            everything = np.arange(sizes[self._deviators[0]], dtype=np.int32)
+            return np.tile(everything, (length, len(self._deviators), steps, 1))
+        batch = reporting.batches_drawn * simulator.protocol.batch
+        drawn = {
+            client: batch_indices(
+                sizes[client : client + 1], self.seeds.batches, first, length, steps, batch, client
+            )
+            for client in set(self._deviators)
+        }
+        return np.concatenate([drawn[client] for client in self._deviators], axis=1)
 
 
-def participants_of(
-    simulator: Simulator, seeds: Seeds, first: int, rounds: int
-) -> NDArray[np.bool_]:
-    """Who takes part in which round of a replica."""
-    share = simulator.protocol.participation
-    return participants(simulator.task.clients, share, seeds.batches, first, rounds)
-
-
-def _check_memory(numbers: int, aggregator: Aggregator) -> None:
-    """Refuse messages, or a block of them, that cannot be held."""
-    if numbers <= _HELD:
-        return
-    needed, free = 4 * 4 * numbers, free_memory()
-    if needed > free:
-        raise ValueError(
-            f"{aggregator} needs many messages at once, about {needed / 2**30:.1f} GB of which "
-            f"{free / 2**30:.1f} are free; use fewer clients, or more than {GRAM_LIMIT} with mean, "
-            "weighted-mean or clipped, which are streamed"
-        )
-
-
-def _dtype(params: Any) -> Any:
-    return np.result_type(*(leaf.dtype for leaf in jax.tree.leaves(params)))
+def joined_records(records: Sequence[RoundRecord]) -> RoundRecord:
+    """Records of consecutive segments, (R, T', …) each, as one."""
+    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *records)

@@ -1,15 +1,15 @@
 """A round of many clients, a chunk of them at a time.
 
-What the server needs of a message is its weight and its sum with the others, so a chunk's messages
-are made, measured, weighed into a running sum and forgotten:
+Where the messages of all clients together would not fit the memory, a chunk of clients is computed,
+measured, added to the running sum and forgotten:
 
     aggregate = Σ_i w_i f(‖m_i‖) m_i,
 
 with shares w_i that are known before (mean, weighted mean) and a factor f that depends on the
-message alone (clipping). Memory holds one chunk; time grows with those who take part. Aggregators
-that must see all messages at once go block by block of coordinates (`blocks.py`). How far a message
-lies from the others' mean is known only when all are summed; where that is wanted, every update is
-computed a second time.
+message alone (clipping). The distance of a message from the mean is known only after all are
+summed; where it is wanted, every update is computed a second time. Aggregators that must see all
+messages at once are computed block by block of coordinates, and every block computes the messages
+anew: memory holds one block, time grows with the number of blocks.
 """
 
 from __future__ import annotations
@@ -21,162 +21,206 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from verax.learning.aggregators import Separate
-from verax.learning.blocks import block_by_block
-from verax.learning.outer import dense, squared_norms
-from verax.learning.protocol import Protocol, Record, Slope, client_updates, weighed
-from verax.learning.reporting import (
-    Draws,
-    Needs,
-    Round,
-    client_norms,
-    draws,
-    messages,
-    per_client,
-    scales,
+from verax.learning.aggregators import CoordinateWise, GramWeighted, NormWeighted
+from verax.learning.protocol import Protocol
+from verax.learning.round import (
+    Memory,
+    Report,
+    RoundRecord,
+    client_update,
+    client_updates,
+    server_step,
 )
-from verax.learning.task import Batch
+from verax.learning.task import Batch, Gradient
+from verax.learning.vectors import per_client, size_of, squared_norms, weighted_sum
+from verax.mechanism import Statistics
 
-__all__ = ["CHUNK_NUMBERS", "chunk_size", "streamed_round"]
+__all__ = ["BLOCK_NUMBERS", "CHUNK_NUMBERS", "can_stream", "chunk_size", "streamed_round"]
 
 Array = jax.Array
 
-#: Numbers in the updates of a chunk, about: enough for large matrix products, little to hold.
+#: About how many numbers the updates of a chunk have.
 CHUNK_NUMBERS = 1 << 26
-_MOST = 256
+#: About how many numbers a block of all messages has: a gigabyte in float32.
+BLOCK_NUMBERS = 1 << 28
+_LARGEST_CHUNK = 256
+
+
+class _Chunk(NamedTuple):
+    """The messages of a chunk of clients: scales[i] times vector i."""
+
+    vectors: Any
+    scales: Array
+    losses: Array
+    misreport: Array
+
+
+def can_stream(aggregator: Any) -> bool:
+    """Whether rounds with this aggregator can be streamed."""
+    return isinstance(aggregator, NormWeighted | GramWeighted | CoordinateWise)
 
 
 def chunk_size(parameters: int, participants: int) -> int:
-    """How many clients are worked on at a time."""
-    wanted = max(1, min(_MOST, CHUNK_NUMBERS // parameters, participants))
+    """How many clients are computed at a time; chunks have nearly equal sizes."""
+    wanted = max(1, min(_LARGEST_CHUNK, CHUNK_NUMBERS // parameters, participants))
     pieces = -(-participants // wanted)
-    return -(-participants // pieces)  # all chunks alike, with little to fill up
+    return -(-participants // pieces)
 
 
 def streamed_round(
-    slope: Slope,
+    gradient: Gradient,
     protocol: Protocol,
     params: Any,
     gather: Callable[[Array], Batch],
-    taking_part: Array,
-    levels: Round,
-    history: Array,
-    key: Array,
-    needs: Needs,
+    participants: Array,
+    scales: Array,
+    report: Report | None = None,
+    *,
     distances: bool = False,
-) -> tuple[Any, Array, Record]:
-    """One round of those who take part.
+) -> tuple[Any, Any, RoundRecord]:
+    """One round of those who take part; see `verax.learning.round.federated_round`.
 
     Args:
-        slope: the task's loss and its gradient.
+        gradient: (model, batch) → loss and gradient.
         protocol: how to train.
-        params: θ_t.
+        params: the model before the round.
         gather: numbers of clients → their samples, (chunk, L, batch, …).
-        taking_part: numbers of the clients that take part, (participants,).
-        levels: what each of all N clients does in this round.
-        history: each client's (sum of ‖g‖, count), (N, 2).
-        key: of the round's random numbers; each client's are drawn from its number.
-        needs: which of them are needed.
-        distances: also record ‖m_i − mean of the others‖², by a second pass over the chunks.
+        participants: numbers of the clients that take part.
+        scales: by what each of all N clients multiplies its update, (N,).
+        report: of the client that does more than scale its update, if there is one.
+        distances: also record ‖m_i − m̄‖², by a second pass over the chunks.
     """
-    aggregator = protocol.aggregator
-    N = levels.a.shape[0]
-    count = taking_part.shape[0]
-    chunk = chunk_size(sum(leaf.size for leaf in jax.tree.leaves(params)), count)
-    # Filled up with a client N, who does not exist: its weight is zero and its record is dropped.
-    filled = jnp.full(-(-count // chunk) * chunk, N).at[:count].set(taking_part)
-    present = jnp.zeros(N, bool).at[taking_part].set(True)
+    N, count = scales.shape[0], participants.shape[0]
+    size = chunk_size(size_of(params), count)
+    # The last chunk is padded with a client N, which does not exist: its weight is zero and what
+    # would be recorded of it is dropped.
+    padded = jnp.full(-(-count // size) * size, N).at[:count].set(participants)
+    chunks = padded.reshape(-1, size)
+    message, memory = None, None
+    if report is not None:
+        own = tuple(array[0] for array in gather(report.client[None]))
+        message, memory = report.make(client_update(gradient, protocol, params, own)[1])
 
-    chunks = filled.reshape(-1, chunk)
-    dtype = levels.a.dtype
-
-    def sent_by(own: Array) -> tuple[Array, Sent]:
+    def chunk_of(own: Array) -> _Chunk:
         who = jnp.minimum(own, N - 1)
-        here = Round(*(level[who] for level in levels))
-        losses, updates = client_updates(slope, protocol, params, gather(who))
-        return losses, _messages(updates, here, history[who], key, who, needs)
+        a = jnp.where(own < N, scales[who], 0.0)
+        losses, updates = client_updates(gradient, protocol, params, gather(who))
+        if report is None:
+            return _Chunk(updates, a, losses, (a - 1) ** 2 * squared_norms(updates))
+        vectors = jax.tree.map(
+            lambda leaf, m, mine=own == report.client: jnp.where(per_client(mine, leaf), m, leaf),
+            updates,
+            message,
+        )
+        differences = jax.tree.map(lambda m, g: per_client(a, m) * m - g, vectors, updates)
+        return _Chunk(vectors, a, losses, squared_norms(differences))
 
-    def step(
-        carry: tuple[Any, Any, Array, Record], own: Array
-    ) -> tuple[tuple[Any, Any, Array, Record], None]:
-        total, mean, past, record = carry
-        losses, sent = sent_by(own)
-        there = jnp.where(own < N, sent.a, 0.0)
-        if isinstance(aggregator, Separate):
-            shares = aggregator.shares(present)[jnp.minimum(own, N - 1)]
-            weights = shares * aggregator.factor(sent.norms) * there
-            total = _added(total, weights, sent.vectors)
-        if distances:
-            mean = _added(mean, there / count, sent.vectors)
-        past = past.at[own].set(sent.history, mode="drop")
-        found = Record(sent.norms[:, None], sent.misreport, losses)
-        record = jax.tree.map(lambda all_, new: all_.at[own].set(new, mode="drop"), record, found)
-        return (total, mean, past, record), None
-
-    nothing = jax.tree.map(jnp.zeros_like, params)
-    empty = Record(jnp.zeros((N, 1), dtype), jnp.zeros(N, dtype), jnp.zeros(N, dtype))
-    start = (nothing, nothing if distances else None, history, empty)
-    (total, mean, past, record), _ = jax.lax.scan(step, start, chunks)
+    statistics, losses, total = _summed(protocol, params, chunks, chunk_of, participants, N)
     if distances:
-
-        def measure(far: Array, own: Array) -> tuple[Array, None]:
-            sent = sent_by(own)[1]
-            gone = jax.tree.map(
-                lambda m, mid: per_client(sent.a, m) * m - mid, dense(sent.vectors), mean
-            )
-            return far.at[own].set(client_norms(gone), mode="drop"), None
-
-        far, _ = jax.lax.scan(measure, jnp.zeros(N, dtype), chunks)
-        # m_i − mean of the others = (m_i − mean of all) · n/(n − 1)
-        far = far * (count / max(count - 1, 1)) ** 2
-        record = record._replace(gram=jnp.concatenate([record.gram, far[:, None]], axis=1))
-    if not isinstance(aggregator, Separate):
-
-        def rows(own: Array) -> Array:
-            sent = sent_by(own)[1]
-            leaves = jax.tree.leaves(dense(sent.vectors))
-            return sent.a[:, None] * jnp.concatenate(
-                [leaf.reshape(chunk, -1) for leaf in leaves], axis=1
-            )
-
-        flat, shaped = ravel_pytree(params)
-        total = shaped(block_by_block(aggregator, rows, chunks, count, flat.size))
-    server_step = protocol.step if protocol.kind == "fedsgd" else 1.0
-    params = jax.tree.map(lambda p, u: p - server_step * u, params, total)
-    return params, past, record
+        statistics = statistics._replace(distances=_distances(params, chunks, chunk_of, count, N))
+    if not protocol.aggregator.adds_up:
+        total = _block_by_block(protocol.aggregator, params, chunks, chunk_of, count)
+    if memory is not None:
+        memory = Memory(jax.tree.map(lambda x: protocol.server_step * x, total), memory)
+    return server_step(protocol, params, total), memory, RoundRecord(statistics, losses)
 
 
-class Sent(NamedTuple):
-    """The messages of a chunk: a_i times vector i; and what is recorded of them."""
+def _summed(
+    protocol: Protocol,
+    params: Any,
+    chunks: Array,
+    chunk_of: Callable[[Array], _Chunk],
+    participants: Array,
+    N: int,
+) -> tuple[Statistics[Array], Array, Any]:
+    """Statistics and losses of all, and the aggregate of messages that can be added up."""
+    aggregator: Any = protocol.aggregator
+    present = jnp.zeros(N, bool).at[participants].set(True)
 
-    vectors: Any
-    a: Array
-    history: Array
-    norms: Array  # ‖m‖²
-    misreport: Array  # ‖m − g‖²
+    def step(carry: tuple[Any, Any], own: Array) -> tuple[tuple[Any, Any], None]:
+        total, record = carry
+        chunk = chunk_of(own)
+        norms = chunk.scales**2 * squared_norms(chunk.vectors)
+        if aggregator.adds_up:
+            shares = aggregator.shares(present)[jnp.minimum(own, N - 1)]
+            weights = shares * aggregator.factor(norms) * chunk.scales
+            total = jax.tree.map(jnp.add, total, weighted_sum(weights, chunk.vectors))
+        values = (norms, chunk.misreport, chunk.losses)
+        record = tuple(
+            all_.at[own].set(new, mode="drop") for all_, new in zip(record, values, strict=True)
+        )
+        return (total, record), None
+
+    dtype = jax.tree.leaves(params)[0].dtype
+    start = (jax.tree.map(jnp.zeros_like, params), (jnp.zeros(N, dtype),) * 3)
+    (total, (norms, misreport, losses)), _ = jax.lax.scan(step, start, chunks)
+    return Statistics(norms=norms, misreport=misreport), losses, total
 
 
-def _added(total: Any, weights: Array, vectors: Any) -> Any:
-    return jax.tree.map(lambda t, u: t + weighed(weights, u), total, vectors)
+def _distances(
+    params: Any, chunks: Array, chunk_of: Callable[[Array], _Chunk], count: int, N: int
+) -> Array:
+    """‖m_i − m̄‖² by one pass for the mean and one for the distances."""
+
+    def add(mean: Any, own: Array) -> tuple[Any, None]:
+        chunk = chunk_of(own)
+        part = weighted_sum(chunk.scales / count, chunk.vectors)
+        return jax.tree.map(jnp.add, mean, part), None
+
+    mean, _ = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), chunks)
+
+    def measure(far: Array, own: Array) -> tuple[Array, None]:
+        chunk = chunk_of(own)
+        differences = jax.tree.map(
+            lambda leaf, mid: per_client(chunk.scales, leaf) * leaf - mid, chunk.vectors, mean
+        )
+        return far.at[own].set(squared_norms(differences), mode="drop"), None
+
+    dtype = jax.tree.leaves(params)[0].dtype
+    return jax.lax.scan(measure, jnp.zeros(N, dtype), chunks)[0]
 
 
-def _messages(
-    updates: Any, levels: Round, history: Array, key: Array, who: Array, needs: Needs
-) -> Sent:
-    if not any(needs):
-        updates = dense(updates, keep=lambda part: part.pays_for_norms)
-        norms = squared_norms(updates)
-        a = levels.a
-        return Sent(updates, a, history, a**2 * norms, (a - 1) ** 2 * norms)
-    updates = dense(updates)
-    norms = client_norms(updates)
-    a, history = scales(levels, norms, history)
-    like = jax.tree.map(lambda leaf: leaf[0], updates)
+def _block_by_block(
+    aggregator: Any,
+    params: Any,
+    chunks: Array,
+    chunk_of: Callable[[Array], _Chunk],
+    count: int,
+) -> Any:
+    """The aggregate of `count` messages from blocks of coordinates of all of them."""
+    flat, unflatten = ravel_pytree(params)
+    size, dtype = flat.size, flat.dtype
+    blocks = -(-count * size // BLOCK_NUMBERS)
+    width = -(-size // blocks)
+    everybody = jnp.ones(count, bool)
 
-    def own(number: Array) -> Draws:
-        drawn = draws(jax.random.fold_in(key, number), needs, like, 1)
-        return jax.tree.map(lambda leaf: leaf[0], drawn)
+    def rows(own: Array) -> Array:
+        chunk = chunk_of(own)
+        leaves = [leaf.reshape(own.size, -1) for leaf in jax.tree.leaves(chunk.vectors)]
+        return chunk.scales[:, None] * jnp.concatenate(leaves, axis=1)
 
-    sent = messages(updates, norms, a, levels, jax.vmap(own)(who))
-    gone = client_norms(jax.tree.map(jnp.subtract, sent, updates))
-    return Sent(sent, jnp.ones_like(a), history, client_norms(sent), gone)
+    def block(number: Array) -> Array:
+        def part(own: Array) -> Array:
+            filled = jnp.pad(rows(own), ((0, 0), (0, blocks * width - size)))
+            return jax.lax.dynamic_slice_in_dim(filled, number * width, width, axis=1)
+
+        return jax.lax.map(part, chunks).reshape(-1, width)[:count]
+
+    numbers = jnp.arange(blocks)
+    if isinstance(aggregator, CoordinateWise):
+        parts = jax.lax.map(lambda b: aggregator.combine(block(b), everybody), numbers)
+        return unflatten(parts.reshape(-1)[:size])
+
+    def products(gram: Array, number: Array) -> tuple[Array, None]:
+        held = block(number)
+        return gram + held @ held.T, None
+
+    gram, _ = jax.lax.scan(products, jnp.zeros((count, count), dtype), numbers)
+    weights = jnp.pad(aggregator.weights(gram, everybody), (0, chunks.size - count))
+
+    def add(total: Array, chunk: tuple[Array, Array]) -> tuple[Array, None]:
+        own, here = chunk
+        return total + here @ rows(own), None
+
+    total, _ = jax.lax.scan(add, jnp.zeros(size, dtype), (chunks, weights.reshape(chunks.shape)))
+    return unflatten(total)

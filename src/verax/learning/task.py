@@ -14,14 +14,17 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Batch", "Padded", "Task"]
+__all__ = ["Batch", "Gradient", "PaddedSamples", "Task"]
 
 #: Arrays with the same first axis: one client's samples, or a part of them.
 Batch = tuple[Any, ...]
 
+#: (parameters, batch) → mean loss and its gradient.
+Gradient = Callable[[Any, Batch], tuple[jax.Array, Any]]
+
 
 @dataclass(frozen=True, eq=False)
-class Padded:
+class PaddedSamples:
     """All clients' samples in arrays of shape (N, largest, …), and how many each really has."""
 
     arrays: Batch
@@ -40,9 +43,8 @@ class Task:
         loss: (parameters, batch) → mean loss, a scalar.
         accuracy: (parameters, batch) → mean accuracy, or None.
         names: a label per client; default: "client 0", …
-        slope: (parameters, batch) → loss and gradient, where a model has a faster way than
-            differentiating `loss`; it must itself allow forward differentiation, and matrices of
-            the gradient may be left as factors (`verax.learning.outer`).
+        fast_gradient: (parameters, batch) → loss and gradient, where a model has a faster way than
+            differentiating `loss`.
     """
 
     name: str
@@ -52,7 +54,7 @@ class Task:
     loss: Callable[[Any, Batch], jax.Array]
     accuracy: Callable[[Any, Batch], jax.Array] | None = None
     names: tuple[str, ...] = ()
-    slope: Callable[[Any, Batch], tuple[jax.Array, Any]] | None = None
+    fast_gradient: Gradient | None = None
 
     def __post_init__(self) -> None:
         if len(self.train) < 2:
@@ -74,9 +76,9 @@ class Task:
             object.__setattr__(self, part, checked)
 
     @property
-    def loss_and_slope(self) -> Callable[[Any, Batch], tuple[jax.Array, Any]]:
-        """(parameters, batch) → loss and gradient, by the model's own way if it has one."""
-        return self.slope or jax.value_and_grad(self.loss)
+    def gradient(self) -> Gradient:
+        """(parameters, batch) → loss and gradient."""
+        return self.fast_gradient or jax.value_and_grad(self.loss)
 
     @property
     def clients(self) -> int:
@@ -89,7 +91,7 @@ class Task:
         shapes = jax.eval_shape(self.init, jax.random.key(0))
         return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shapes))
 
-    def padded(self, part: str) -> Padded:
+    def padded(self, part: str) -> PaddedSamples:
         """The clients' samples stacked; shorter clients are filled up with zeros."""
         batches: Sequence[Batch] = getattr(self, part)
         sizes = np.array([len(batch[0]) for batch in batches], dtype=np.intp)
@@ -102,7 +104,7 @@ class Task:
                     raise ValueError(f"{self.name}: samples of {array.shape[1:]} and {shape[2:]}")
                 row[: len(array)] = array
             stacked.append(whole)
-        return Padded(tuple(stacked), sizes)
+        return PaddedSamples(tuple(stacked), sizes)
 
 
 def _checked(batch: Batch, what: str) -> Batch:

@@ -73,7 +73,7 @@ def digits(
         init=network.init,
         loss=network.loss,
         accuracy=network.accuracy,
-        slope=network.slope,
+        fast_gradient=network.fast_gradient,
     )
 
 

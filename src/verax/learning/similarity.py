@@ -1,12 +1,12 @@
-"""How alike the clients are, seen by the model at hand.
+"""How similar the clients are, seen by the model at hand.
 
 At parameters θ, over B independent batches of every client: the mean gradient ḡ_i and the mean
 square ‖g_i‖². With both, without bias,
 
     E‖e_i‖² = B/(B−1) · (mean ‖g_i‖² − ‖ḡ_i‖²),   ‖∇F_i‖² = ‖ḡ_i‖² − E‖e_i‖²/B,
 
-and ⟨∇F_i, ∇F_j⟩ = ⟨ḡ_i, ḡ_j⟩ for i ≠ j. From these: cosines of the clients' gradients, and ζ and ρ
-of the theory at this point.
+and ⟨∇F_i, ∇F_j⟩ = ⟨ḡ_i, ḡ_j⟩ for i ≠ j. From these follow the cosines of the clients' gradients,
+and ζ and ρ of the theory at this point.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from verax.learning.outer import dense
-from verax.learning.simulator import QUICK, Seeds, Simulator
+from verax.learning.simulator import QUICK_COMPILE, Seeds, Simulator
+from verax.learning.task import Batch
 
-__all__ = ["Likeness", "label_distances", "measure_likeness"]
+__all__ = ["Similarity", "label_distances", "measure_similarity"]
 
 Array = NDArray[np.float64]
 
-_COMPARED = 500  # clients whose labels are compared pair by pair
+_COMPARED_CLIENTS = 500
 
 
 @dataclass(frozen=True, eq=False)
-class Likeness:
+class Similarity:
     """Clients compared at one point.
 
     Attributes:
@@ -44,7 +44,7 @@ class Likeness:
 
     @property
     def cosines(self) -> Array:
-        """Of the clients' gradients, one for each pair i < j; NaN where one is lost in noise."""
+        """Of the clients' gradients, one for each pair i < j; NaN where noise hides a gradient."""
         norms = np.sqrt(np.where(np.diagonal(self.gram) > 0, np.diagonal(self.gram), np.nan))
         pairs = np.triu_indices(len(norms), 1)
         return np.clip((self.gram / np.outer(norms, norms))[pairs], -1.0, 1.0)
@@ -61,29 +61,29 @@ class Likeness:
         return float(np.sqrt(self.noise.max() - self.noise.min()))
 
 
-def measure_likeness(
+def measure_similarity(
     simulator: Simulator, points: Sequence[Any], seeds: Seeds, batches: int = 8
-) -> list[Likeness]:
+) -> list[Similarity]:
     """Compare the clients at one or more points, each the parameters of a model."""
-    index, _, _ = simulator.inputs(seeds, 0, batches)
-    # A few gradients: compiling well would take longer than they do.
+    index = simulator.sample_positions(seeds, 0, batches)[:, :, 0]
+    # Compiling with all optimisations would take longer than these few gradients.
     moments = jax.jit(
-        lambda params, index: _moments(simulator, params, index), compiler_options=QUICK
+        lambda params, index: _moments(simulator, params, index), compiler_options=QUICK_COMPILE
     )
-    found: list[Likeness] = []
+    result: list[Similarity] = []
     for params in points:
-        gram, squares = (np.asarray(m, np.float64) for m in moments(params, index[:, :, :1]))
+        gram, squares = (np.asarray(m, np.float64) for m in moments(params, index))
         noise = (squares - np.diagonal(gram)) * batches / (batches - 1)
-        found.append(Likeness(gram - np.diag(noise / batches), noise))
-    return found
+        result.append(Similarity(gram - np.diag(noise / batches), noise))
+    return result
 
 
-def label_distances(batches: Any) -> Array | None:
+def label_distances(batches: Sequence[Batch]) -> Array | None:
     """Total variation between the clients' label shares, one for each pair; None without labels.
 
-    Of very many clients, some hundreds evenly spaced stand for all.
+    Of very many clients, some hundreds evenly spaced are compared.
     """
-    step = -(-len(batches) // _COMPARED)
+    step = -(-len(batches) // _COMPARED_CLIENTS)
     labels = [batch[-1] for batch in batches[::step]]
     if any(own.ndim != 1 or own.dtype.kind not in "iu" for own in labels):
         return None
@@ -94,22 +94,24 @@ def label_distances(batches: Any) -> Array | None:
 
 
 def _moments(simulator: Simulator, params: Any, index: Any) -> tuple[Any, Any]:
-    """⟨ḡ_i, ḡ_j⟩ and the mean of ‖g_i‖² over batches, one client's batch at a time."""
-    slope = simulator.task.loss_and_slope
+    """⟨ḡ_i, ḡ_j⟩ and the mean of ‖g_i‖² over batches, from positions (B, N, batch)."""
+    gradient, count = simulator.task.gradient, len(index)
 
-    def client(batches: Any) -> tuple[Any, Any]:
-        def add(total: tuple[Any, Any], batch: Any) -> tuple[tuple[Any, Any], None]:
-            gradient = dense(slope(params, batch)[1])
-            square = sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(gradient))
-            return (jax.tree.map(jnp.add, total[0], gradient), total[1] + square), None
+    def of_client(client: Any) -> tuple[Any, Any]:
+        def add(total: tuple[Any, Any], positions: Any) -> tuple[tuple[Any, Any], None]:
+            (batch,) = [
+                tuple(
+                    array[0, 0] for array in simulator.gather(client[None], positions[None, None])
+                )
+            ]
+            direction = gradient(params, batch)[1]
+            square = sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(direction))
+            return (jax.tree.map(jnp.add, total[0], direction), total[1] + square), None
 
         start = (jax.tree.map(jnp.zeros_like, params), jnp.zeros(()))
-        (total, squares), _ = jax.lax.scan(add, start, batches)
-        count = len(index)
+        (total, squares), _ = jax.lax.scan(add, start, index[:, client])
         return jax.tree.map(lambda leaf: leaf / count, total), squares / count
 
-    rounds = jax.vmap(simulator.gather)(index)  # (B, N, 1, batch, …)
-    own = tuple(jnp.swapaxes(array[:, :, 0], 0, 1) for array in rounds)
-    mean, squares = jax.lax.map(client, own)
-    flat = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(mean)]
-    return sum(leaf @ leaf.T for leaf in flat), squares
+    mean, squares = jax.lax.map(of_client, jnp.arange(simulator.task.clients))
+    rows = [leaf.reshape(leaf.shape[0], -1) for leaf in jax.tree.leaves(mean)]
+    return sum(row @ row.T for row in rows), squares

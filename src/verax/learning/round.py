@@ -1,0 +1,246 @@
+"""One round of a federation: updates → messages → statistics → aggregate → step.
+
+Each step is a small function, in this order, and `federated_round` calls them. Everything is a pure
+function of arrays, so that many runs can be computed at once (`jax.vmap`) and many rounds compiled
+into one loop (`jax.lax.scan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from verax.game.reporting import Layers, Reporting, Seen
+from verax.learning.protocol import Protocol
+from verax.learning.task import Batch, Gradient
+from verax.learning.vectors import (
+    Messages,
+    gram_matrix,
+    inner_products,
+    size_of,
+    squared_norms,
+    weighted_sum,
+)
+from verax.mechanism import Statistics
+
+__all__ = [
+    "GRAM_LIMIT",
+    "Deviation",
+    "Memory",
+    "Report",
+    "RoundRecord",
+    "client_updates",
+    "federated_round",
+    "first_memory",
+    "reported",
+    "server_step",
+]
+
+Array = jax.Array
+
+#: Up to this many clients the whole Gram matrix of a round is recorded.
+GRAM_LIMIT = 64
+
+# A local model that is larger than this stays in the processor's cache only if clients take turns.
+_TAKE_TURNS = 1 << 16
+
+
+class RoundRecord(NamedTuple):
+    """What is recorded of a round."""
+
+    statistics: Statistics[Array]
+    loss: Array  # each client's training loss on its (first) batch, (N,)
+
+
+class Memory(NamedTuple):
+    """What a deviating client remembers from round to round, beside the model."""
+
+    last_aggregate: Any
+    own: Any  # the reporting's own memory
+
+
+class Report(NamedTuple):
+    """How one client makes its message of its true update.
+
+    Attributes:
+        client: its number.
+        make: true update → the message before scaling, and the client's memory.
+    """
+
+    client: Array
+    make: Callable[[Any], tuple[Any, Any]]
+
+
+class Deviation(NamedTuple):
+    """What one client does in a round beyond scaling its update.
+
+    Attributes:
+        client: its number.
+        parameters: this round's numbers of the reporting.
+        samples: what it trains on, arrays of shape (L, samples, …); None if that is not changed.
+        key: of its random numbers in this round.
+        round: t, from 1.
+    """
+
+    client: Array
+    parameters: dict[str, Array]
+    samples: Batch | None
+    key: Array
+    round: Array
+
+
+def federated_round(
+    gradient: Gradient,
+    protocol: Protocol,
+    params: Any,
+    batches: Batch,
+    present: Array,
+    scales: Array,
+    report: Report | None = None,
+) -> tuple[Any, Any, RoundRecord]:
+    """One round of all clients at once.
+
+    Args:
+        gradient: (model, batch) → loss and gradient.
+        protocol: how to train.
+        params: the model before the round.
+        batches: each client's samples, arrays of shape (N, L, batch, …).
+        present: who takes part, booleans (N,).
+        scales: by what each client multiplies its update, (N,).
+        report: of the client that does more than scale its update, if there is one.
+
+    Returns:
+        The model after the round, the deviator's memory (None without one), and the record.
+    """
+    losses, updates = client_updates(gradient, protocol, params, batches)
+    messages, memory = Messages(updates, scales), None
+    if report is not None:
+        messages, memory = with_report(messages, report)
+    statistics = measured(messages, present)
+    if report is not None:
+        statistics = with_misreport(statistics, messages, updates, report.client)
+    aggregate = protocol.aggregator.aggregate(messages, statistics, present)
+    if memory is not None:
+        memory = Memory(jax.tree.map(lambda x: protocol.server_step * x, aggregate), memory)
+    return server_step(protocol, params, aggregate), memory, RoundRecord(statistics, losses)
+
+
+def client_updates(
+    gradient: Gradient, protocol: Protocol, params: Any, batches: Batch
+) -> tuple[Array, Any]:
+    """Every client's first training loss, (N,), and its true update."""
+
+    def one(batch: Batch) -> tuple[Array, Any]:
+        return client_update(gradient, protocol, params, batch)
+
+    if protocol.kind == "fedavg" and size_of(params) > _TAKE_TURNS:
+        return jax.lax.map(one, batches)
+    return jax.vmap(one)(batches)
+
+
+def client_update(
+    gradient: Gradient, protocol: Protocol, params: Any, batches: Batch
+) -> tuple[Array, Any]:
+    """One client's first training loss and its true update, from samples (L, batch, …)."""
+    if protocol.kind == "fedsgd":
+        return gradient(params, tuple(array[0] for array in batches))
+
+    def local_step(model: Any, batch: Batch) -> tuple[Any, Array]:
+        loss, direction = gradient(model, batch)
+        return jax.tree.map(lambda p, g: p - protocol.step * g, model, direction), loss
+
+    local, losses = jax.lax.scan(local_step, params, batches)
+    return losses[0], jax.tree.map(jnp.subtract, params, local)
+
+
+def reported(
+    reporting: Reporting,
+    rounds: int,
+    gradient: Gradient,
+    protocol: Protocol,
+    params: Any,
+    memory: Memory,
+    deviation: Deviation,
+) -> Report:
+    """How the deviating client reports in this round."""
+
+    def make(update: Any) -> tuple[Any, Any]:
+        leaves, tree = jax.tree.flatten(update)
+
+        def normals(k: int) -> Layers:
+            keys = jax.random.split(jax.random.fold_in(deviation.key, k), len(leaves))
+            draws = zip(keys, leaves, strict=True)
+            return [jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in draws]
+
+        seen = Seen(
+            deviation.round,
+            rounds,
+            deviation.parameters,
+            jax.tree.leaves(memory.last_aggregate),
+            memory.own,
+            normals,
+        )
+        if deviation.samples is not None:
+            samples = jax.vmap(lambda *batch: reporting.batch(batch, seen))(*deviation.samples)
+            leaves = jax.tree.leaves(client_update(gradient, protocol, params, samples)[1])
+        message, own = reporting.message(leaves, seen)
+        return jax.tree.unflatten(tree, list(message)), own
+
+    return Report(deviation.client, make)
+
+
+def first_memory(reporting: Reporting, params: Any) -> Memory:
+    """A deviating client's memory before its first round."""
+    nothing = jax.tree.map(jnp.zeros_like, params)
+    return Memory(nothing, reporting.start(jax.tree.leaves(nothing)))
+
+
+def with_report(messages: Messages, report: Report) -> tuple[Messages, Any]:
+    """The messages with that of the deviating client in place, and its memory."""
+    update = jax.tree.map(lambda leaf: leaf[report.client], messages.vectors)
+    message, memory = report.make(update)
+    vectors = jax.tree.map(
+        lambda all_, own: all_.at[report.client].set(own), messages.vectors, message
+    )
+    return Messages(vectors, messages.scales), memory
+
+
+def measured(messages: Messages, present: Array) -> Statistics[Array]:
+    """The statistics of a round in which messages are scaled updates; zero for absent clients."""
+    vectors, scales = messages
+    if len(scales) <= GRAM_LIMIT:
+        products = gram_matrix(vectors)
+        pairs = present[:, None] & present[None]
+        gram = jnp.where(pairs, scales[:, None] * products * scales[None], 0.0)
+        misreport = jnp.where(present, (scales - 1) ** 2 * jnp.diagonal(products), 0.0)
+        return Statistics(norms=jnp.diagonal(gram), gram=gram, misreport=misreport)
+    squares = squared_norms(vectors)
+    mean = weighted_sum(scales * present / jnp.maximum(jnp.sum(present), 1), vectors)
+    whole = squared_norms(jax.tree.map(lambda leaf: leaf[None], mean))[0]
+    # ‖m_i − m̄‖² = ‖m_i‖² − 2⟨m_i, m̄⟩ + ‖m̄‖²
+    distances = scales**2 * squares - 2 * scales * inner_products(vectors, mean) + whole
+    return Statistics(
+        norms=jnp.where(present, scales**2 * squares, 0.0),
+        distances=jnp.where(present, jnp.maximum(distances, 0.0), 0.0),
+        misreport=jnp.where(present, (scales - 1) ** 2 * squares, 0.0),
+    )
+
+
+def with_misreport(
+    statistics: Statistics[Array], messages: Messages, updates: Any, client: Array
+) -> Statistics[Array]:
+    """The statistics with ‖m − g‖² of a client whose message is not a scaled update."""
+    scale = messages.scales[client]
+    difference = jax.tree.map(
+        lambda m, g: (scale * m[client] - g[client])[None], messages.vectors, updates
+    )
+    misreport = jnp.asarray(statistics.misreport).at[client].set(squared_norms(difference)[0])
+    return statistics._replace(misreport=misreport)
+
+
+def server_step(protocol: Protocol, params: Any, aggregate: Any) -> Any:
+    """The model after the server's step."""
+    return jax.tree.map(lambda p, u: p - protocol.server_step * u, params, aggregate)
