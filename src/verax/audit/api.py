@@ -13,19 +13,20 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from verax.audit.judge import Judgement, judge
+from verax.audit.judge import Judgement, judge, propose, terms_toml
 from verax.audit.plan import Plan
-from verax.audit.propose import propose, terms_toml
-from verax.audit.report import write_report
-from verax.audit.run import run
-from verax.audit.summary import summary
+from verax.audit.run.execute import run
+from verax.audit.show.report import write_report
+from verax.audit.show.summary import summarise
 from verax.files import write_text
 from verax.learning import Task
 from verax.mechanism import Terms
+from verax.plugins import is_reference
 
 __all__ = ["Audit", "audit"]
 
@@ -46,11 +47,11 @@ class Audit:
 
     @property
     def window(self) -> tuple[float, float] | None:
-        """Prices (for the profile: multipliers) at which nothing tried gains, or None."""
-        found = self.summary["window"]
-        if found is None:
+        """Prices (for the profile: multiples) at which nothing tried gains, or None."""
+        window = self.summary["window"]
+        if window is None:
             return None
-        return found["low"], float("inf") if found["high"] is None else found["high"]
+        return window["low"], float("inf") if window["high"] is None else window["high"]
 
     @property
     def terms(self) -> Terms:
@@ -71,7 +72,7 @@ def audit(
     processes: bool = False,
     on: str = "",
     progress: Callable[[int], None] | None = None,
-    **changes: Any,
+    **options: Any,
 ) -> Audit:
     """Does anybody gain by misreporting on this task, and which price stops it?
 
@@ -81,33 +82,41 @@ def audit(
         out: folder for record, report, figures and terms; an audit of the same plan that was begun
             there is continued. Default: nothing is kept.
         memory: bytes that may be used (default: half of what is free).
-        workers: how many jobs at a time (default: as many as cores).
+        workers: how many batches are computed at a time (default: as many as cores).
         processes: workers are processes; for tasks that the plan itself describes.
         on: "ray", or "ray://host:port" of a cluster, instead of this machine's cores.
         progress: called with the number of run-rounds just done.
-        changes: fields of the plan to set.
+        options: settings of the plan by their names on the command line, such as `rounds=100`.
+            Rules, aggregators, reportings and rewards may be objects.
     """
-    plan = replace(plan or Plan(), task=task.name, clients=task.clients, **changes)
-    options: dict[str, Any] = {
-        "memory": memory,
-        "workers": workers,
-        "processes": processes,
-        "on": on,
-        "progress": progress,
-    }
+    plan = plan or Plan()
+    label = plan.task.name if is_reference(plan.task.name) else task.name
+    plan = plan.changed(**{"task": label, "clients": task.clients, **options})
+    with ExitStack() as stack:
+        if out is None:
+            folder = (
+                Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="verax-"))) / "audit"
+            )
+        else:
+            folder = Path(out)
+        run(
+            plan,
+            task,
+            folder,
+            memory=memory,
+            workers=workers,
+            processes=processes,
+            on=on,
+            progress=progress,
+        )
+        judgement = judge(plan, task, folder)
+        summary = summarise(judgement, folder)
     if out is None:
-        with tempfile.TemporaryDirectory(prefix="verax-") as folder:
-            run(plan, task, Path(folder) / "audit", **options)
-            judgement = judge(plan, task, Path(folder) / "audit")
-            return Audit(judgement, summary(judgement, Path(folder) / "audit"), None)
-    folder = Path(out)
-    run(plan, task, folder, **options)
-    judgement = judge(plan, task, folder)
-    found = summary(judgement, folder)
-    write_text(folder / "audit.json", json.dumps(found, indent=1, ensure_ascii=False))
+        return Audit(judgement, summary, None)
+    write_text(folder / "audit.json", json.dumps(summary, indent=1, ensure_ascii=False))
     write_text(folder / "terms.toml", terms_toml(judgement))
-    from verax.audit import figures  # here, so that workers need not load matplotlib
+    from verax.audit.show import figures  # here, so that workers need not load matplotlib
 
-    figures.draw(found, folder / "figures")
-    write_report(found, folder / "report.html")
-    return Audit(judgement, found, folder)
+    figures.draw(summary, folder / "figures")
+    write_report(summary, folder / "report.html")
+    return Audit(judgement, summary, folder)

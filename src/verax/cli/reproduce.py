@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -61,8 +60,8 @@ def reproduce(
         verax reproduce all --preset smoke --data leaf/data --encoder bert-base-uncased
     """
     # Imported here: JAX takes a second to load, and `verax --help` should not wait for it.
-    from verax.audit.compiled import remember_compiled
-    from verax.audit.paper import FIGURES, PRESETS, plan_of
+    from verax.audit.plan.paper import FIGURES, PRESETS, plan_of
+    from verax.audit.run.compiled import remember_compiled
     from verax.files import write_text
     from verax.memory import free_memory, memory_of
 
@@ -80,28 +79,28 @@ def reproduce(
     changes = {"rounds": rounds, "judging_seeds": seeds}
     given: dict[str, Any] = {name: value for name, value in changes.items() if value is not None}
     plans = {
-        name: replace(plan_of(FIGURES[name], PRESETS[preset], data, encoder or "", split), **given)
+        name: plan_of(FIGURES[name], PRESETS[preset], data, encoder or "", split).changed(**given)
         for name in names
     }
     allowed = None if memory is None else memory_of(memory)
-    hands = workers or os.cpu_count() or 1
+    count = workers or os.cpu_count() or 1
     console = Console(stderr=True)
     tasks = _tasks(plans)
-    _estimate(plans, tasks, hands, allowed or free_memory() // 2, console)
-    found: dict[str, Any] = {}
+    _estimate(plans, tasks, count, allowed or free_memory() // 2, console)
+    done: dict[str, Any] = {}
     results = out / "results.json"  # of all figures that were run into this folder
     known = json.loads(results.read_text(encoding="utf-8")) if results.exists() else {}
     for name, plan in plans.items():
-        found[name] = _figure(name, plan, tasks[plan.task], out / name, allowed, hands)
-        write_text(results, json.dumps(known | found, indent=1, ensure_ascii=False))
+        done[name] = _figure(name, plan, tasks[plan.task.name], out / name, allowed, count)
+        write_text(results, json.dumps(known | done, indent=1, ensure_ascii=False))
         if not as_json:
-            Console().print(_sentence(name, found[name]), highlight=False, soft_wrap=True)
+            Console().print(_sentence(name, done[name]), highlight=False, soft_wrap=True)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        typer.echo(json.dumps(done, ensure_ascii=False))
 
 
 def _list() -> None:
-    from verax.audit.paper import FIGURES
+    from verax.audit.plan.paper import FIGURES
 
     table = Table(box=None)
     for column in ("figure", "panels", "what it shows"):
@@ -113,30 +112,31 @@ def _list() -> None:
 
 def _tasks(plans: dict[str, Plan]) -> dict[str, Task]:
     """Every task once: figures share data, grouping and model."""
-    from verax.audit.run import task_of
+    from verax.audit.plan.task import task_of
 
     tasks: dict[str, Task] = {}
     for plan in plans.values():
-        if plan.task not in tasks:
-            with progress_bar(f"reading {plan.task}", "texts encoded") as bar:
-                tasks[plan.task] = task_of(plan, bar.advance)
+        name = plan.task.name
+        if name not in tasks:
+            with progress_bar(f"reading {name}", "texts encoded") as bar:
+                tasks[name] = task_of(plan, bar.advance)
     return tasks
 
 
 def _estimate(
     plans: dict[str, Plan], tasks: dict[str, Task], workers: int, memory: int, console: Console
 ) -> None:
-    from verax.audit.estimate import estimate, rounds_per_second
+    from verax.audit.run.estimate import estimate, rounds_per_second
 
     seconds, most = 0.0, 0
     paces: dict[str, float] = {}
     with progress_bar("measuring", "tasks", len(tasks)) as bar:
         for plan in plans.values():
-            task = tasks[plan.task]
-            if plan.task not in paces:
-                paces[plan.task] = rounds_per_second(plan, task)
+            name, task = plan.task.name, tasks[plan.task.name]
+            if name not in paces:
+                paces[name] = rounds_per_second(plan, task)
                 bar.advance(1)
-            one = estimate(plan, task, workers, memory, paces[plan.task])
+            one = estimate(plan, task, workers, memory, paces[name])
             seconds, most = seconds + one.seconds, max(most, one.memory)
     console.print(
         f"{len(plans)} figure(s): about {max(seconds / 60, 0.1):.1f} min and "
@@ -148,10 +148,10 @@ def _figure(
     name: str, plan: Plan, task: Task, folder: Path, memory: int | None, workers: int
 ) -> dict[str, Any]:
     from verax.audit.api import audit
-    from verax.audit.findings import findings
-    from verax.audit.panels import draw_panels
-    from verax.audit.paper import FIGURES, NOISE_SCALES
-    from verax.audit.run import total_rounds
+    from verax.audit.plan.paper import FIGURES, NOISE_SCALES
+    from verax.audit.run.execute import total_rounds
+    from verax.audit.show.findings import findings
+    from verax.audit.show.panels import draw_panels
 
     with progress_bar(name, "rounds", total_rounds(plan)) as bar:
         result = audit(
@@ -163,10 +163,10 @@ def _figure(
             processes=True,
             progress=bar.advance,
         )
-    facts = findings(result.judgement, folder)
+    facts = findings(result.summary, plan.task.split or "shuffled")
     scales = NOISE_SCALES if FIGURES[name].protocol == "noise" else ()
-    title = f"{name}: {plan.rounds} rounds, {plan.judging_seeds} runs, users {facts['split']}"
-    drawn = draw_panels(result.judgement, title, facts["alike"], folder, scales)
+    title = f"{name}: {plan.rounds} rounds, {plan.seeds.judge} runs, users {facts['split']}"
+    drawn = draw_panels(result.summary, title, facts["similarity"], folder, scales)
     return {**facts, "panels": [str(path) for path in drawn]}
 
 
@@ -180,10 +180,10 @@ def _sentence(name: str, facts: dict[str, Any]) -> str:
     low, high = window["low"], window["high"]
     held = "none" if low is None else f"{low:.2g} … {'∞' if high is None else f'{high:.2g}'}"
     profile = facts["best_at_profile"]
-    return (
-        f"{words}; window against constant misreports: {held}; at the price profile the best "
-        f"misreport gains {profile['share']:.2%}"
-    )
+    words += f"; window against constant misreports: {held}"
+    if profile is not None:
+        words += f"; at the price profile the best misreport gains {profile['share']:.2%}"
+    return words
 
 
 def _range(interval: dict[str, float]) -> str:

@@ -202,10 +202,11 @@ class Simulator:
         self._advance = jax.jit(self._scan, static_argnames="reporting", compiler_options=quick)
         self._evaluate = jax.jit(jax.vmap(self._test_losses), compiler_options=quick)
 
-    def start(self, seeds: Seeds) -> TrainingState:
-        """One run before its first round."""
+    def start(self, seeds: Seeds, runs: Sequence[Behaviour] = (Behaviour(),)) -> TrainingState:
+        """Runs before their first round; by default one."""
         params = self._init(jax.random.key(seeds.init))
-        return TrainingState(jax.tree.map(lambda leaf: np.asarray(leaf)[None], params), None, 0)
+        alone = TrainingState(jax.tree.map(lambda leaf: np.asarray(leaf)[None], params), None, 0)
+        return self._for_runs(alone, runs)
 
     def run(
         self,
@@ -230,7 +231,7 @@ class Simulator:
             done: records of earlier segments of the same runs, when resuming in mid-run.
         """
         plan = _Plan(self, seeds, runs)
-        state = self._for_runs(self.start(seeds) if state is None else state, plan.reporting, runs)
+        state = self.start(seeds, runs) if state is None else self._for_runs(state, runs)
         records = list(done)
         first = state.round - sum(record.loss.shape[1] for record in records)
         until = until or self.rounds
@@ -355,23 +356,22 @@ class Simulator:
         by_run = jax.tree.map(lambda part: np.swapaxes(np.asarray(part), 0, 1), record)
         return TrainingState(params, memory, state.round + length), by_run
 
-    def _for_runs(
-        self, state: TrainingState, reporting: Reporting | None, runs: Sequence[Behaviour]
-    ) -> TrainingState:
+    def _for_runs(self, state: TrainingState, runs: Sequence[Behaviour]) -> TrainingState:
         """A state of one run repeated for all, with memories where the reporting needs them."""
         have = jax.tree.leaves(state.params)[0].shape[0]
         if have not in (1, len(runs)):
             raise ValueError(f"a state of {have} runs cannot begin {len(runs)} runs")
 
-        def repeated(tree: Any) -> Any:
-            return jax.tree.map(lambda leaf: np.repeat(np.asarray(leaf), len(runs), axis=0), tree)
+        def repeated(leaf: Any) -> Any:
+            return np.repeat(np.asarray(leaf), len(runs) // have, axis=0)
 
-        params = state.params if have == len(runs) else repeated(state.params)
-        memory = state.memory
-        if memory is None and reporting is not None:
+        params, memory = jax.tree.map(repeated, (state.params, state.memory))
+        if memory is None and runs[0].program[0] is not None:
             one = jax.tree.map(lambda leaf: leaf[0], params)
-            first = first_memory(reporting, one)
-            memory = repeated(jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], first))
+            first = first_memory(runs[0].reporting, one)
+            memory = jax.tree.map(
+                lambda leaf: np.repeat(np.asarray(leaf)[None], len(runs), 0), first
+            )
         return TrainingState(params, memory, state.round)
 
     def _test_losses(self, params: Any) -> tuple[Array, Array]:

@@ -40,36 +40,36 @@ class Sensitivities:
 
     Attributes:
         reward: R_{ik}, shape (D, K) for D clients.
-        norms: J^{ij}_{ks} at index [i, j, k, s], shape (D, N, K, K).
+        measures: J^{ij}_{ks} at index [i, j, k, s], shape (D, N, K, K).
         clients: which clients these are, (D,); default: all N, in order.
     """
 
     reward: Array
-    norms: Array
+    measures: Array
     clients: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, dtype=np.intp))
 
     def __post_init__(self) -> None:
         D, K = self.reward.shape
-        N = self.norms.shape[1] if self.norms.ndim > 1 else D
+        N = self.measures.shape[1] if self.measures.ndim > 1 else D
         if not self.clients.size:
             object.__setattr__(self, "clients", np.arange(N))
-        if self.norms.shape != (D, N, K, K) or len(self.clients) != D:
+        if self.measures.shape != (D, N, K, K) or len(self.clients) != D:
             raise ValueError(
-                f"norm sensitivities of {D} clients and {K} blocks have shape "
-                f"{(D, N, K, K)}, got {self.norms.shape}"
+                f"sensitivities of measures of {D} clients and {K} blocks have shape "
+                f"{(D, N, K, K)}, got {self.measures.shape}"
             )
         if N < 2:
             raise ValueError(f"a profile needs at least 2 clients, got {N}")
-        if not (np.all(np.isfinite(self.reward)) and np.all(np.isfinite(self.norms))):
+        if not (np.all(np.isfinite(self.reward)) and np.all(np.isfinite(self.measures))):
             raise ValueError(
                 "sensitivities are not finite: honest training diverged; lower the step"
             )
 
     def system(self, k: int, s: int) -> Array:
         """The D × N matrix by which the prices of block s enter the equations of block k."""
-        matrix = -self.norms[:, :, k, s] / (self.norms.shape[1] - 1)
+        matrix = -self.measures[:, :, k, s] / (self.measures.shape[1] - 1)
         rows = np.arange(len(self.clients))
-        matrix[rows, self.clients] = self.norms[rows, self.clients, k, s]
+        matrix[rows, self.clients] = self.measures[rows, self.clients, k, s]
         return matrix
 
 
@@ -100,7 +100,7 @@ class ProfilePrices:
 
 def individual_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrices:
     """One price per block and client: honesty stationary for everybody."""
-    if len(sensitivities.clients) != sensitivities.norms.shape[1]:
+    if len(sensitivities.clients) != sensitivities.measures.shape[1]:
         raise ValueError("a price for each client needs the derivatives of all of them")
     return _backwards(sensitivities, blocks, _stationary_prices)
 
@@ -113,7 +113,7 @@ def common_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrice
 def _backwards(
     sensitivities: Sensitivities, blocks: Blocks, solve: Callable[[Array, Array], Array]
 ) -> ProfilePrices:
-    D, N, K = sensitivities.norms.shape[:3]
+    D, N, K = sensitivities.measures.shape[:3]
     if len(blocks) != K:
         raise ValueError(f"sensitivities are for {K} blocks, got {len(blocks)}")
     prices, residual = np.zeros((K, N)), np.zeros((K, D))

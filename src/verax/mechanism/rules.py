@@ -10,9 +10,9 @@ from verax.mechanism.rule import Rule
 from verax.mechanism.spot_audit import SpotAudit
 from verax.mechanism.squared_distance import SquaredDistance
 from verax.mechanism.squared_norm import SquaredNorm
-from verax.plugins import is_reference, load
+from verax.plugins import is_reference, load, reference
 
-__all__ = ["BUILT_IN", "check_rule_name", "rule_named"]
+__all__ = ["BUILT_IN", "check_rule_name", "rule_named", "rule_text"]
 
 #: The rules that come with Verax.
 BUILT_IN: tuple[Rule, ...] = (
@@ -39,3 +39,8 @@ def rule_named(name: str) -> Rule:
         if rule.name == name:
             return rule
     return load(name, "rule", "name", "reads", "fewest", "measure")
+
+
+def rule_text(rule: Rule) -> str:
+    """The name by which `rule_named` finds a rule again."""
+    return rule.name if rule in BUILT_IN else reference(rule, "rule")

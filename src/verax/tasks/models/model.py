@@ -47,14 +47,7 @@ class Model(NamedTuple):
             value = value + self.l2 / 2 * squares
         return value
 
-    def slope(self, params: Any, batch: Batch) -> tuple[Array, Any]:
-        """The loss of a batch and its gradient, in which matrices may be `Outer` factors."""
-        if self.pullback is None or self.l2:
-            return jax.value_and_grad(self.loss)(params, batch)
-        x, labels = batch
-        scores, pull = self.pullback(params, x)
-        value, slope = jax.value_and_grad(_cross_entropy)(scores, labels)
-        return value, pull(slope)
+    fast_gradient = None
 
     def accuracy(self, params: Any, batch: Batch) -> Array:
         """Mean of label = argmax of the scores."""

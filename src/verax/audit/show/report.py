@@ -37,7 +37,7 @@ def write_report(audit: dict[str, Any], path: Path) -> None:
 
 
 def _render(audit: dict[str, Any]) -> str:
-    source = files("verax.audit").joinpath("report.html").read_text(encoding="utf-8")
+    source = files("verax.audit.show").joinpath("report.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -57,9 +57,9 @@ def _render(audit: dict[str, Any]) -> str:
 
 def _hash(source: str, element: str) -> str:
     """What a content security policy calls the template's only bare <style> or <script>."""
-    found = re.search(rf"<{element}>(.*?)</{element}>", source, re.DOTALL)
-    assert found is not None
-    digest = hashlib.sha256(found[1].encode()).digest()
+    match = re.search(rf"<{element}>(.*?)</{element}>", source, re.DOTALL)
+    assert match is not None
+    digest = hashlib.sha256(match[1].encode()).digest()
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
@@ -85,7 +85,7 @@ def _price(value: float | None) -> str:
 
 def _powers(text: str) -> str:
     """Numbers in a text as the page writes them: 6.9e-07 becomes 6.9·10⁻⁷."""
-    return re.sub(r"\d\S*e[+-]\d+", lambda found: _price(float(found[0])), text)
+    return re.sub(r"\d\S*e[+-]\d+", lambda match: _price(float(match[0])), text)
 
 
 def _window(window: dict[str, Any] | None) -> str:

@@ -1,10 +1,10 @@
-"""An audit on a Ray cluster: the same jobs, done by hands on other machines.
+"""An audit on a Ray cluster: the same batches, computed by workers on other machines.
 
-A job is files in, files out. A *hand* is an actor pinned to one core that does jobs in a folder of
-its own and hands back the files they left; only the driver writes to the record. So the record is
-that of a local run, whatever the number of hands. Ray puts the task once on each node and restarts
-hands that die; what they were doing is done again. A hand has one job to do and one to do next, so
-that it never waits for the driver, which holds no more results than that.
+A remote worker is a Ray actor pinned to one core. It computes batches in a folder of its own and
+returns the files they left; only the driver writes to the record. So the record is that of a local
+audit, whatever the number of workers. Ray copies the task once to each node and restarts workers
+that die; what they were computing is computed again. Each worker has one batch to compute and one
+waiting, so that it never waits for the driver.
 """
 
 from __future__ import annotations
@@ -19,16 +19,17 @@ from pathlib import Path
 from typing import IO, Any
 
 from verax.audit.plan import Plan
-from verax.audit.worker import Progress, Worker
+from verax.audit.run.runs import RunBatch
+from verax.audit.run.worker import Progress, Worker
 from verax.files import write_bytes
 from verax.learning import Task
 
 __all__ = ["run_on_ray"]
 
-#: How often a job is tried before the audit gives up.
+#: How often a batch is tried before the audit gives up.
 _TRIES = 4
 
-#: No call home, no warning of what will change, no log lines between our own.
+#: Ray sends no usage statistics and prints no warnings or logs of its own.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -53,7 +54,7 @@ def run_on_ray(
         task: on what.
         folder: of the record.
         address: of the cluster, "ray://host:port"; empty: one on this machine for this audit.
-        workers: how many hands; default: as many as the cluster has cores.
+        workers: how many; default: as many as the cluster has cores.
         progress: called with the number of run-rounds just done.
     """
     for name, value in _QUIET.items():
@@ -68,14 +69,12 @@ def run_on_ray(
     try:
         driver = Worker(plan, task, folder, progress, threading.Event())
         count = workers or int(ray.cluster_resources().get("CPU", 1))
-        hand = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_TRIES)(_Hand)
+        actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_TRIES)(_RemoteWorker)
         settings = (folder / "work" / "settings.json").read_bytes()
         shared = ray.put(task)
-        hands = [hand.remote(plan.to_toml(), shared, settings) for _ in range(count)]
-        first, runs, slopes = driver.jobs()
-        # Honest runs end before others begin where they stand.
-        for jobs in (first, slopes + runs):
-            _do_all(ray, driver, hands, jobs)
+        actors = [actor.remote(plan.to_toml(), shared, settings) for _ in range(count)]
+        for batches in driver.jobs():  # honest runs end before others branch off them
+            _compute_all(ray, driver, actors, batches)
     finally:
         if ours:
             ray.shutdown()
@@ -94,70 +93,70 @@ def _connect(ray: Any, address: str, workers: int | None) -> None:
         raise ValueError(f"no Ray cluster at {where}: {str(error).splitlines()[0]}") from None
 
 
-def _do_all(ray: Any, driver: Worker, hands: list[Any], jobs: list[str]) -> None:
-    """Keep two jobs with each hand; write what comes back; try again what failed."""
-    waiting, tries = deque(jobs), dict.fromkeys(jobs, 0)
-    free, busy = deque([*hands, *hands]), {}
+def _compute_all(ray: Any, driver: Worker, actors: list[Any], batches: list[RunBatch]) -> None:
+    """Keep two batches with each worker, write what comes back, and try again what failed."""
+    waiting, tries = deque(batches), dict.fromkeys((batch.number for batch in batches), 0)
+    free, busy = deque([*actors, *actors]), {}
     while waiting or busy:
         while waiting and free:
-            name = waiting.popleft()
-            if driver.done(name):
-                driver.do(name)  # tells the progress bar
+            batch = waiting.popleft()
+            if driver.is_done(batch):
+                driver.compute(batch)  # only moves the progress bar
                 continue
-            given = {path.name: path.read_bytes() for path in driver.needs(name)}
-            hand = free.popleft()
-            busy[hand.do.remote(name, given)] = (hand, name)
+            given = {path.name: path.read_bytes() for path in driver.needs(batch)}
+            actor = free.popleft()
+            busy[actor.compute.remote(batch.number, given)] = (actor, batch)
         if not busy:
             continue
         (ready,), _ = ray.wait(list(busy), num_returns=1)
-        hand, name = busy.pop(ready)
-        free.append(hand)
+        actor, batch = busy.pop(ready)
+        free.append(actor)
         try:
-            left: Files = ray.get(ready)
+            files: Files = ray.get(ready)
         except (ray.exceptions.RayError, OSError) as error:
-            tries[name] += 1
-            if tries[name] >= _TRIES:
+            tries[batch.number] += 1
+            if tries[batch.number] >= _TRIES:
                 reason = str(error).strip().splitlines()[-1]
                 raise OSError(
-                    f"job {name} failed {_TRIES} times ({reason}); finished work is kept in "
+                    f"{batch.name} failed {_TRIES} times ({reason}); finished work is kept in "
                     f"{driver.folder}, the same command goes on from there"
                 ) from None
-            waiting.append(name)
+            waiting.append(batch)
             continue
-        for path, content in left.items():
+        for path, content in files.items():
             write_bytes(driver.folder / path, content)
-        driver.do(name)
+        driver.compute(batch)
 
 
-class _Hand:
-    """Does jobs on one core, in a folder of its own."""
+class _RemoteWorker:
+    """Computes batches on one core, in a folder of its own."""
 
     def __init__(self, plan: str, task: Task, settings: bytes) -> None:
         self._core = _claim_core()
         import jax
 
-        jax.devices("cpu")  # sees the one core, and makes one thread
-        from verax.audit.compiled import remember_compiled
+        jax.devices("cpu")  # XLA sees the one core, and makes one thread
+        from verax.audit.run.compiled import remember_compiled
 
         remember_compiled()
-        self._settings, self._folder = settings, Path(tempfile.mkdtemp(prefix="verax-hand-"))
+        self._settings, self._folder = settings, Path(tempfile.mkdtemp(prefix="verax-worker-"))
         self._clear()
         parsed = Plan.from_toml(plan)
         self._worker = Worker(parsed, task, self._folder, lambda _: None, threading.Event())
 
-    def do(self, name: str, given: Files) -> Files:
-        """The files that a job leaves, by their path in the record."""
+    def compute(self, number: int, given: Files) -> Files:
+        """The files that a batch leaves, by their path in the record."""
         work = self._folder / "work"
         for path, content in given.items():
             write_bytes(work / path, content)
-        self._worker.do(name)
-        left = {
+        self._worker.compute(self._worker.batches[number])
+        files = {
             str(path.relative_to(self._folder)): path.read_bytes()
             for path in self._folder.rglob("*")
             if path.is_file() and path.name != "settings.json" and path.name not in given
         }
         self._clear()
-        return left
+        return files
 
     def _clear(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -165,7 +164,7 @@ class _Hand:
 
 
 def _claim_core() -> IO[bytes] | None:
-    """Pin this process to a core that no other hand on this machine has; the lock is held open."""
+    """Pin this process to a core that no other worker on this machine has; the lock stays open."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     for core in sorted(os.sched_getaffinity(0)):

@@ -1,21 +1,23 @@
 """The window: the prices at which no deviation tried gains more than a tolerance.
 
-A deviation's gain at price C is ΔR − C·ΔP, linear in C. With tolerance ε it is deterred from
-C ≥ (ΔR − ε)/ΔP on if ΔP > 0; if ΔP < 0 (it is paid) only up to C ≤ (ΔR − ε)/ΔP; if ΔP = 0, or if
-it is paid and gains more than ε for nothing, by no price. The *valley* is the worst gain over C; it
-is convex and piecewise linear, and its bottom is found exactly by linear programming.
+A deviation's gain at price C is ΔR − C·ΔP, linear in C, where ΔR is the rise of the deviator's
+reward and ΔP the rise of its payment at C = 1. With tolerance ε it is deterred from
+C ≥ (ΔR − ε)/ΔP on if ΔP > 0; if ΔP < 0 (it is paid) only up to C ≤ (ΔR − ε)/ΔP; if ΔP ≤ 0 and
+ΔR > ε, no price deters it. The gain of the best misreport is a convex, piecewise linear function of
+C (the *valley*); its minimum is found exactly by linear programming.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Window", "common_window", "find_window", "interval", "lowest", "valley"]
+__all__ = ["Interval", "Window", "best_price", "common_window", "find_window", "interval", "valley"]
 
 Array = NDArray[np.float64]
 
@@ -56,14 +58,22 @@ class Window:
         return f"{self.low:.3g} … {'∞' if np.isinf(self.high) else f'{self.high:.3g}'}"
 
 
-def interval(values: Array) -> tuple[float, float, float]:
-    """Mean and 95 % t-interval over the last axis' replicas."""
-    n = values.shape[-1]
-    mean = float(values.mean())
+class Interval(NamedTuple):
+    """A mean over replicas with its 95 % t-interval."""
+
+    mean: float
+    low: float
+    high: float
+
+
+def interval(values: ArrayLike) -> Interval:
+    """Mean and 95 % t-interval of the values of independent replicas."""
+    numbers = np.asarray(values, dtype=np.float64)
+    n, mean = numbers.size, float(numbers.mean())
     if n < 2:
-        return mean, mean, mean
-    half = float(scipy.special.stdtrit(n - 1, 0.975) * values.std(ddof=1) / np.sqrt(n))
-    return mean, mean - half, mean + half
+        return Interval(mean, mean, mean)
+    half = float(scipy.special.stdtrit(n - 1, 0.975) * numbers.std(ddof=1) / np.sqrt(n))
+    return Interval(mean, mean - half, mean + half)
 
 
 def valley(gains: Array, rises: Array, prices: Array) -> Array:
@@ -71,21 +81,21 @@ def valley(gains: Array, rises: Array, prices: Array) -> Array:
     return np.maximum(np.max(gains[:, None] - rises[:, None] * prices, axis=0, initial=0.0), 0.0)
 
 
-def lowest(gains: Array, rises: Array) -> tuple[float, float]:
-    """The bottom of the valley: (price, gain of the best misreport there)."""
+def best_price(gains: Array, rises: Array) -> tuple[float, float]:
+    """(Price, gain of the best misreport there) where that gain is least; both (D,)."""
     ratios = np.abs(gains[rises != 0] / rises[rises != 0])
     unit = float(np.median(ratios[ratios > 0])) if np.any(ratios > 0) else 1.0
     size = float(np.max(np.abs(gains), initial=1e-300))
     # min z with z ≥ (ΔR − CΔP)/size, z ≥ 0, C ≥ 0, in units in which both are near one
-    found = scipy.optimize.linprog(
+    solution = scipy.optimize.linprog(
         [0.0, 1.0],
         A_ub=np.stack([-rises * unit / size, -np.ones_like(gains)], axis=1),
         b_ub=-gains / size,
         method="highs",
     )
-    if not found.success:
+    if not solution.success:
         return 0.0, float(np.max(gains, initial=0.0))
-    price = float(found.x[0]) * unit
+    price = float(solution.x[0]) * unit
     return price, float(valley(gains, rises, np.array([price]))[0])
 
 
@@ -112,7 +122,7 @@ def find_window(
     S = gains.shape[1]
     drawn = rng.integers(0, S, size=(resamples, S))
     lows, highs = _ends(gains[:, drawn].mean(axis=2).T, rises[:, drawn].mean(axis=2).T, tolerance)
-    price, worst = lowest(gain, rise)
+    price, worst = best_price(gain, rise)
     reason = ""
     if not low[0] <= high[0]:
         reason = _why(gain, rise, tolerance, labels, price)
@@ -149,7 +159,7 @@ def _why(gain: Array, rise: Array, tolerance: float, labels: Sequence[str], pric
         d = int(np.argmax(np.where(free, gain, -np.inf)))
         return f"no price deters “{labels[d]}”: it gains {gain[d]:.4g} and does not pay more"
     at = gain - price * rise
-    # Stable order: the two deviations that hold the valley's bottom up, one from either side.
+    # At the best price two deviations gain as much: one that pays more, one that is paid.
     dear, cheap = np.where(rise > 0, at, -np.inf), np.where(rise < 0, at, -np.inf)
     up, down = int(np.argmax(dear)), int(np.argmax(cheap))
     return (

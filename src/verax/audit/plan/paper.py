@@ -8,20 +8,20 @@ paper's grid come what it does not have: under-reporting, timing, and the price 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from verax.audit.plan import Plan
+from verax.audit.plan.plan import Plan
 from verax.game import ScaleAndNoise
 
-__all__ = ["FIGURES", "PRESETS", "Figure", "Preset", "plan_of"]
+__all__ = ["FIGURES", "NOISE_SCALES", "PRESETS", "PaperFigure", "Preset", "plan_of"]
 
 #: Samples per gradient, as in the authors' code.
 _BATCH = {"femnist": 32, "shakespeare": 16, "sent140": 32}
 
 
 @dataclass(frozen=True)
-class Figure:
+class PaperFigure:
     """One figure: a protocol on a task."""
 
     name: str
@@ -45,7 +45,7 @@ _WORDS = {
 }
 
 FIGURES = {
-    f"{protocol}-{task}": Figure(f"{protocol}-{task}", protocol, task, words)
+    f"{protocol}-{task}": PaperFigure(f"{protocol}-{task}", protocol, task, words)
     for protocol, words in _WORDS.items()
     for task in _BATCH
 }
@@ -120,7 +120,7 @@ PRESETS = {
 
 
 def plan_of(
-    figure: Figure, preset: Preset, data: str | Path, encoder: str | Path = "", split: str = ""
+    figure: PaperFigure, preset: Preset, data: str | Path, encoder: str | Path = "", split: str = ""
 ) -> Plan:
     """The plan that draws a figure.
 
@@ -131,7 +131,7 @@ def plan_of(
         encoder: for sent140.
         split: how LEAF's users become three clients; empty: shuffled, as in the paper.
     """
-    plan = Plan(
+    plan = Plan.of(
         task=figure.task,
         data=str(Path(data) / figure.task),
         encoder=str(encoder) if figure.task == "sent140" else "",
@@ -150,15 +150,12 @@ def plan_of(
     )
     match figure.protocol:
         case "median":
-            return replace(plan, aggregator="median")
+            return plan.changed(aggregator="median")
         case "fedavg":
             rounds = round(plan.rounds * preset.fedavg)
-            return replace(plan, protocol="fedavg", local_steps=3, rounds=rounds)
+            return plan.changed(protocol="fedavg", local_steps=3, rounds=rounds)
         case "noise":
             noisy = [ScaleAndNoise(a, b) for a in NOISE_SCALES for b in preset.noises]
-            scales = tuple(sorted({*NOISE_SCALES, 0.5}))
-            return replace(
-                plan, scales=scales, reportings=tuple(report.to_json() for report in noisy)
-            )
+            return plan.changed(scales=sorted({*NOISE_SCALES, 0.5}), reportings=noisy)
         case _:
             return plan

@@ -13,9 +13,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from verax.audit.judge.windows import valley
 from verax.files import write_bytes
 
-__all__ = ["draw", "save"]
+__all__ = ["draw", "plain", "save"]
 
 _COLOURS = ("#0b6e99", "#5b8c2a", "#b5651d", "#7a4fa3", "#2a9d8f", "#8a8a00")
 _LOUD = "#c8102e"
@@ -55,8 +56,8 @@ def _utility(audit: dict[str, Any]) -> Figure:
     clients = audit["clients"][:_MOST_CLIENTS]
     figure, panels = _panels(len(clients))
     for axes, client in zip(panels, clients, strict=True):
-        rows = [d for d in client["deviations"] if d["a_early"] == d["a_late"] and not d["b"]]
-        rows = sorted((d for d in rows if d["a_late"] is not None), key=lambda d: d["a_late"])
+        rows = [d for d in client["deviations"] if d["constant"] and not d["b"]]
+        rows = sorted(rows, key=lambda d: d["a_late"])
         a = np.array([d["a_late"] for d in rows])
         gain = np.array([d["reward_gain"]["mean"] for d in rows])
         error = np.array([d["reward_gain"]["high"] for d in rows]) - gain
@@ -94,9 +95,10 @@ def _valley(audit: dict[str, Any]) -> Figure:
             window = next(w for w in client["windows"] if w["schedule"] == schedule)
             middle = window["best_price"] or 1.0
             prices = np.geomspace(middle / 8, middle * 8, 200)
-            best = np.maximum(np.max(gain[:, None] - rise[:, None] * prices, axis=0), 0.0)
-            size = client["honest_loss"]["mean"]
-            axes.plot(prices, 100 * best / size, color=colour, label=client["name"])
+            best = valley(gain, rise, prices)
+            axes.plot(
+                prices, 100 * best / client["reward_size"], color=colour, label=client["name"]
+            )
             if window["low"] is not None:
                 axes.axvspan(window["low"], window["high"] or prices[-1], color=colour, alpha=0.08)
         axes.set(
@@ -174,6 +176,11 @@ def _panels(count: int) -> tuple[Figure, list[Axes]]:
     figure = Figure(figsize=(max(3.4 * count, 5.2), 3.4), layout="constrained")
     panels = list(figure.subplots(1, count, squeeze=False)[0])
     for axes in panels:
-        axes.spines[["top", "right"]].set_visible(False)
-        axes.tick_params(labelsize=8)
+        plain(axes)
     return figure, panels
+
+
+def plain(axes: Axes) -> None:
+    """Take away what does not carry information."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.tick_params(labelsize=8)

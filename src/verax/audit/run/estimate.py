@@ -6,24 +6,24 @@ import time
 from dataclasses import dataclass
 
 from verax.audit.plan import Plan
-from verax.audit.room import needed, share
-from verax.audit.run import total_rounds
-from verax.audit.work import batch_width
-from verax.learning import Protocol, Seeds, Simulator, Task, honest
+from verax.audit.run.budget import memory_for_runs, needed
+from verax.audit.run.execute import total_rounds
+from verax.audit.run.runs import batch_width
+from verax.learning import Behaviour, Protocol, Seeds, Simulator, Task
 
-__all__ = ["Estimate", "estimate", "rounds_per_second"]
+__all__ = ["RunEstimate", "estimate", "rounds_per_second"]
 
 _MEASURED = 2  # rounds
 
 
 @dataclass(frozen=True)
-class Estimate:
+class RunEstimate:
     """What a plan takes.
 
     Attributes:
         seconds: of wall time, after compiling.
         memory: bytes of all workers together.
-        rounds: run-rounds in all, derivatives counted by their tangents.
+        rounds: run-rounds in all.
         rate: run-rounds a second.
     """
 
@@ -48,16 +48,17 @@ def rounds_per_second(plan: Plan, task: Task) -> float:
     only one measurement: gradients are what takes the time.
     """
     rounds = min(_MEASURED, plan.rounds)
-    protocol = Protocol(step=plan.step, batch=plan.batch, participation=plan.participation)
-    simulator = Simulator(task, protocol, rounds, distances=plan.distances)
-    runs = [[honest(rounds)] * task.clients]
+    asked = plan.protocol
+    protocol = Protocol(step=asked.step, batch=asked.batch, participation=asked.participation)
+    simulator = Simulator(task, protocol, rounds, distances=plan.record.distances)
+    runs = [Behaviour()]
     simulator.run(Seeds.of(0), runs)  # compiles
     clock = time.perf_counter()
     simulator.run(Seeds.of(0), runs)
     return rounds / (time.perf_counter() - clock)
 
 
-def estimate(plan: Plan, task: Task, workers: int, memory: int, pace: float) -> Estimate:
+def estimate(plan: Plan, task: Task, workers: int, memory: int, pace: float) -> RunEstimate:
     """Reckon from the measured pace.
 
     Args:
@@ -67,11 +68,11 @@ def estimate(plan: Plan, task: Task, workers: int, memory: int, pace: float) -> 
         memory: bytes that all may use together.
         pace: of `rounds_per_second`; how much workers gain on each other is not known before.
     """
-    simulator = Simulator(task, plan.make_protocol(), plan.rounds)
-    rate = pace / plan.local_steps
-    clients, parameters = task.clients, simulator.parameters
-    width = batch_width(clients, parameters, share(memory, workers))
+    rate = pace / plan.protocol.local_steps
+    clients, parameters = task.clients, task.parameters
+    width = batch_width(clients, parameters, memory_for_runs(memory, workers))
     data = 2 * sum(a.nbytes for part in (task.train, task.test) for b in part for a in b)
-    room = needed(plan, clients, parameters, workers, width) + workers * data
     total = total_rounds(plan)
-    return Estimate(total / rate, room, total, rate)
+    return RunEstimate(
+        total / rate, needed(clients, parameters, workers, width) + workers * data, total, rate
+    )

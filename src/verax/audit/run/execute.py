@@ -16,27 +16,22 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from verax.audit.plan import Plan
-from verax.audit.record import read_part, write_table
-from verax.audit.room import check_memory, share
-from verax.audit.work import all_runs
-from verax.audit.worker import Progress, StoppedError, Worker
-from verax.files import write_text, write_with
-from verax.learning import Batch, Task, tangent_rounds
-from verax.mechanism import Sensitivities, refined_blocks
+from verax.audit.run.budget import check_memory, memory_for_runs
+from verax.audit.run.record import read_part, write_table
+from verax.audit.run.runs import all_runs
+from verax.audit.run.worker import Progress, StoppedError, Worker
+from verax.files import write_text
+from verax.learning import Task
 from verax.memory import free_memory
-from verax.tasks import named
 
-__all__ = ["load_sensitivities", "run", "task_of", "total_rounds"]
+__all__ = ["run", "total_rounds"]
 
 
 def run(
@@ -64,23 +59,46 @@ def run(
         on: "ray", or "ray://host:port" of a cluster, instead of this machine's cores.
         progress: called with the number of run-rounds just done.
     """
-    if _same_plan(plan, task, folder) and (folder / "runs.parquet").exists():
+    fingerprint = _fingerprint(task)
+    known = _holds_same_audit(plan, fingerprint, folder)
+    if known and (folder / "runs.parquet").exists():
         return
     asked, workers = workers, workers or os.cpu_count() or 1
     if memory is not None:
-        check_memory(memory, plan, task.clients, task.parameters, workers)
-    _claim_folder(plan, task, folder)
+        check_memory(memory, task.clients, task.parameters, workers)
+    if not known:
+        _claim_folder(plan, fingerprint, folder)
+    try:
+        _compute(plan, task, folder, memory, asked, workers, processes, on, progress)
+    except ValueError:
+        # The audit was refused: what was just created must not stand in the next one's way.
+        if not known and not any((folder / "work").glob("*.arrow")):
+            shutil.rmtree(folder)
+        raise
+
+
+def _compute(
+    plan: Plan,
+    task: Task,
+    folder: Path,
+    memory: int | None,
+    asked: int | None,
+    workers: int,
+    processes: bool,
+    on: str,
+    progress: Progress | None,
+) -> None:
     settings = folder / "work" / "settings.json"
     if not settings.exists():
         # Written down so that a resumed audit cuts its batches in the same way.
-        each = free_memory() // 2 // workers if memory is None else share(memory, workers)
+        each = free_memory() // 2 // workers if memory is None else memory_for_runs(memory, workers)
         write_text(settings, json.dumps({"memory": each}))
     claims = folder / "work" / "claims"
     shutil.rmtree(claims, ignore_errors=True)  # of workers that are gone
     claims.mkdir()
     tick = progress or (lambda rounds: None)
     if on:
-        from verax.audit.cluster import run_on_ray
+        from verax.audit.run.cluster import run_on_ray
 
         scheme, _, where = on.partition("://")
         if scheme != "ray":
@@ -93,51 +111,9 @@ def run(
     _join(Worker(plan, task, folder, tick, threading.Event()))
 
 
-def task_of(plan: Plan, progress: Callable[[int], None] | None = None) -> Task:
-    """The task that a plan describes; `progress` hears of texts just encoded."""
-    task = named(
-        plan.task,
-        clients=plan.clients,
-        model=plan.model,
-        split=plan.split,
-        alpha=plan.alpha,
-        seed=plan.partition_seed,
-        data=plan.data,
-        encoder=plan.encoder,
-        progress=progress,
-    )
-    return _fewer_tests(task, plan) if plan.test_samples else task
-
-
-def _fewer_tests(task: Task, plan: Plan) -> Task:
-    def drawn(client: int, batch: Batch) -> Batch:
-        rng = np.random.default_rng([plan.partition_seed, client])
-        size = len(batch[0])
-        rows = np.sort(rng.permutation(size)[: plan.test_samples])
-        return tuple(array[rows] for array in batch)
-
-    return replace(task, test=[drawn(i, batch) for i, batch in enumerate(task.test)])
-
-
 def total_rounds(plan: Plan, segment: int = 50) -> int:
-    """Run-rounds that the whole plan takes, derivatives counted by their tangents."""
-    runs = sum(plan.rounds - run.branch for run in all_runs(plan, min(segment, plan.rounds)))
-    blocks = refined_blocks(plan.rounds, plan.per_halving)
-    return runs + plan.setting_seeds * tangent_rounds(blocks, len(plan.deviators))
-
-
-def load_sensitivities(plan: Plan, folder: Path) -> list[Sensitivities]:
-    """R and J of every replica that sets the price."""
-    clients = np.array(plan.deviators)
-    path = folder / "sensitivities.npz"
-    try:
-        with np.load(path) as file:
-            return [
-                Sensitivities(reward, norms, clients)
-                for reward, norms in zip(file["reward"], file["norms"], strict=True)
-            ]
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise ValueError(f"{path} cannot be read ({error}); remove the folder and rerun") from None
+    """Run-rounds that the whole plan takes."""
+    return sum(plan.rounds - run.branch for run in all_runs(plan, min(segment, plan.rounds)))
 
 
 def _in_threads(plan: Plan, task: Task, folder: Path, workers: int, progress: Progress) -> None:
@@ -171,6 +147,8 @@ def _in_processes(folder: Path, workers: int, progress: Progress) -> None:
 def _watch_processes(folder: Path, errors: list[Path], progress: Progress) -> None:
     running: list[subprocess.Popen[str]] = []
     lock = threading.Lock()
+    # Parts that the user brought are imported in the workers, too.
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
     def listen(process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():
@@ -179,10 +157,12 @@ def _watch_processes(folder: Path, errors: list[Path], progress: Progress) -> No
 
     try:
         for k, log in enumerate(errors):
-            command = [sys.executable, "-m", "verax.audit.process", str(folder), str(k)]
+            command = [sys.executable, "-m", "verax.audit.run.process", str(folder), str(k)]
             with log.open("w") as file:
                 running.append(
-                    subprocess.Popen(command, stdout=subprocess.PIPE, stderr=file, text=True)
+                    subprocess.Popen(
+                        command, stdout=subprocess.PIPE, stderr=file, text=True, env=environment
+                    )
                 )
         listeners = [threading.Thread(target=listen, args=(p,), daemon=True) for p in running]
         for listener in listeners:
@@ -233,51 +213,48 @@ def _fingerprint(task: Task) -> str:
     return digest.hexdigest()
 
 
-def _same_plan(plan: Plan, task: Task, folder: Path) -> bool:
-    """Whether the folder belongs to this plan and data; another plan's folder is refused."""
+def _holds_same_audit(plan: Plan, fingerprint: str, folder: Path) -> bool:
+    """Whether the folder belongs to this plan and data; another audit's folder is refused."""
     path = folder / "plan.toml"
     if not path.exists():
         return False
-    if Plan.from_toml(path.read_text(encoding="utf-8")) != plan:
-        raise ValueError(f"{folder} holds an audit of another plan; choose another --out")
+    if path.read_text(encoding="utf-8") != plan.to_toml():
+        raise ValueError(
+            f"{folder} holds an audit of another plan; --again replaces it, or choose another --out"
+        )
     known = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
-    if known["data"] != _fingerprint(task):
-        raise ValueError(f"{folder} holds an audit of other data; choose another --out")
+    if known["data"] != fingerprint:
+        raise ValueError(
+            f"{folder} holds an audit of other data; --again replaces it, or choose another --out"
+        )
     return True
 
 
-def _claim_folder(plan: Plan, task: Task, folder: Path) -> None:
-    if _same_plan(plan, task, folder):
-        return
+def _claim_folder(plan: Plan, fingerprint: str, folder: Path) -> None:
+    """Make the folder this audit's own."""
     if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file; choose another --out")
-    strange = [
-        path for path in folder.glob("*") if path.name not in ("versions.json", "likeness.json")
-    ]
-    if strange:
+    # An audit that was killed before its plan was written leaves this file alone.
+    foreign = [path for path in folder.glob("*") if path.name != "versions.json"]
+    if foreign:
         raise ValueError(f"{folder} is not empty and holds no audit; choose another --out")
-    write_text(folder / "versions.json", json.dumps(_versions(task), indent=2))
+    write_text(folder / "versions.json", json.dumps(_versions() | {"data": fingerprint}, indent=2))
     write_text(folder / "plan.toml", plan.to_toml())
 
 
-def _versions(task: Task) -> dict[str, str]:
-    found = {"python": platform.python_version(), "machine": platform.machine()}
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version(), "machine": platform.machine()}
     for name in ("verax", "jax", "jaxlib", "numpy", "scipy", "pyarrow"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
-            found[name] = "unknown"
-    return found | {"data": _fingerprint(task)}
+            versions[name] = "unknown"
+    return versions
 
 
 def _join(worker: Worker) -> None:
+    """Join the tables of all batches and remove the working files."""
     folder = worker.folder
-    loaded: list[dict[str, Any]] = []
-    for seed in worker.plan.seeds_to_set:
-        with np.load(worker.seed_file(seed)) as file:
-            loaded.append({name: file[name] for name in ("reward", "norms")})
-    joined = {name: np.stack([one[name] for one in loaded]) for name in ("reward", "norms")}
-    write_with(folder / "sensitivities.npz", lambda file: np.savez(file, **joined))  # pyright: ignore
     files = [worker.files(batch) for batch in worker.batches]
     write_table(folder / "rounds.parquet", (read_part(rounds) for _, rounds in files))
     write_table(folder / "runs.parquet", (read_part(runs) for runs, _ in files))

@@ -1,4 +1,4 @@
-"""Compiled programs that outlive the process: compiling takes longer than a small audit."""
+"""Compiled programs are kept between processes: compiling takes longer than a small audit."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["remember_compiled"]
 
 
 def remember_compiled() -> None:
-    """Keep what this process compiles, and take what others did, for machines like this one.
+    """Keep what this process compiles, and use what other processes on such machines compiled.
 
-    Numbers do not change: a program is found again only by all that went into compiling it.
+    Numbers do not change: everything that goes into compiling a program is part of its key.
     """
     try:
         features = Path("/proc/cpuinfo").read_text().partition("flags")[2].partition("\n")[0]

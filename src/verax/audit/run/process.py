@@ -1,4 +1,4 @@
-"""A worker as a process of its own: `python -m verax.audit.process FOLDER K`.
+"""A worker as a process of its own: `python -m verax.audit.run.process FOLDER K`.
 
 It runs XLA on one thread: a small model's many small operations are fastest that way, and two such
 processes use two cores better than one that shares every operation between them. Its progress goes
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import jax
 
-from verax.audit.compiled import remember_compiled
 from verax.audit.plan import Plan
-from verax.audit.run import task_of
-from verax.audit.worker import StoppedError, Worker
+from verax.audit.plan.task import task_of
+from verax.audit.run.compiled import remember_compiled
+from verax.audit.run.worker import StoppedError, Worker
 
 
 def main(folder: Path, k: int) -> None:

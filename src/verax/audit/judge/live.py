@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from verax.audit.windows import interval
+from verax.audit.judge.windows import interval
 from verax.mechanism import SquaredNorm, pay
 
 __all__ = ["CANNOT_TELL", "Live", "LiveMember", "judge_live"]

@@ -1,0 +1,192 @@
+"""Candidates: a rule with a price over the rounds, judged on the recorded runs.
+
+For every rule of the plan the same kinds of price are tried: one constant price; a price discounted
+at the rate that deters best; a profile with a price per block of rounds and client; and one common
+profile for all clients. Profiles are set by probes on seeds that judge nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verax.audit.judge.evidence import Evidence
+from verax.audit.judge.probes import mean_of, sensitivities
+from verax.audit.judge.windows import Window, best_price, common_window, find_window
+from verax.audit.run.record import RecordedRun
+from verax.mechanism import (
+    Price,
+    ProfilePrices,
+    Rule,
+    Sensitivities,
+    common_profile,
+    individual_profile,
+)
+
+__all__ = ["KINDS", "Candidate", "JudgedRule", "judge_rule"]
+
+Array = NDArray[np.float64]
+
+#: The kinds of price, in the order of what they can do.
+KINDS = ("constant", "discounted", "profile")
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A rule with a price, whose multiples are judged.
+
+    Attributes:
+        rule: what is measured.
+        kind: constant, discounted, profile or common profile.
+        price: over the rounds, at multiple 1. That of a constant price is 1, so that its multiples
+            are C itself.
+        rises: what each deviation pays more at multiple 1, (C, D, S).
+        honest: what honest clients pay in every round at multiple 1, (T, N).
+        evidence: the runs.
+    """
+
+    rule: Rule
+    kind: str
+    price: Price
+    rises: Array
+    honest: Array
+    evidence: Evidence
+
+    @property
+    def name(self) -> str:
+        """The rule and the kind of its price."""
+        return f"{self.rule.name}, {self.kind}"
+
+    @cached_property
+    def windows(self) -> list[Window]:
+        """Per deviating client, against everything that was tried."""
+        return self._windows(np.ones(len(self.evidence.deviations), dtype=np.bool_))
+
+    @cached_property
+    def windows_constant(self) -> list[Window]:
+        """Per deviating client, against constant misreports alone, as in the paper."""
+        return self._windows(self.evidence.constant)
+
+    @property
+    def common(self) -> tuple[float, float]:
+        """Where the clients' windows overlap."""
+        return common_window(self.windows)
+
+    @property
+    def holds(self) -> bool:
+        """Whether some multiple deters everybody from everything that was tried."""
+        low, high = self.common
+        return low <= high
+
+    @cached_property
+    def best(self) -> tuple[float, float]:
+        """(Best multiple, worst gain there in tolerances) over all clients together."""
+        return joint_best(self.evidence, self.rises)
+
+    def gains_at(self, multiple: float) -> Array:
+        """Mean gain of every deviation at a multiple, (C, D)."""
+        return (self.evidence.gains - multiple * self.rises).mean(axis=2)
+
+    def best_response(self, multiple: float, k: int) -> tuple[str, float]:
+        """The k-th deviator's best choice at a multiple, and what it gains over honesty."""
+        gains = self.gains_at(multiple)[k]
+        d = int(np.argmax(gains))
+        return (self.evidence.labels[d], float(gains[d])) if gains[d] > 0 else ("honest", 0.0)
+
+    def _windows(self, which: NDArray[np.bool_]) -> list[Window]:
+        evidence = self.evidence
+        labels = list(np.array(evidence.labels)[which])
+        return [
+            find_window(
+                evidence.gains[k][which],
+                self.rises[k][which],
+                float(evidence.tolerances[client]),
+                labels,
+                np.random.default_rng(client),
+            )
+            for k, client in enumerate(evidence.plan.deviators)
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRule:
+    """All candidates of one rule, and what set their prices.
+
+    Attributes:
+        rule: the rule.
+        candidates: by kind of price.
+        discount: the rate that deters best.
+        sensitivities: of every setting seed.
+        profile: the prices from their mean, per client where every client deviates.
+        common: one price per block for all.
+    """
+
+    rule: Rule
+    candidates: dict[str, Candidate]
+    discount: float
+    sensitivities: list[Sensitivities]
+    profile: ProfilePrices
+    common: ProfilePrices
+
+
+def judge_rule(rule: Rule, evidence: Evidence, runs: Sequence[RecordedRun]) -> JudgedRule:
+    """Judge a rule with every kind of price."""
+    plan = evidence.plan
+    each = sensitivities(plan, runs, rule)
+    mean = mean_of(each)
+    common = common_profile(mean, plan.blocks)
+    # Where only some clients can deviate, as in the paper, all are charged alike.
+    everybody = len(plan.deviators) == plan.task.clients
+    profile = individual_profile(mean, plan.blocks) if everybody else common
+    series = evidence.payment_rises(rule)
+    rate = _best_discount(evidence, series)
+    prices = {
+        "constant": Price.constant(1.0, plan.rounds),
+        "discounted": Price.discounted(1.0, rate, plan.rounds),
+    }
+    if np.any(profile.prices > 0):
+        prices["profile"] = profile.price
+    if everybody and np.any(common.prices > 0):
+        prices["common profile"] = common.price
+    candidates: dict[str, Candidate] = {}
+    for kind, price in prices.items():
+        per_round = price.per_round()
+        if per_round.shape[1] == 1:  # payments are linear in a price that all clients share
+            rises = series @ per_round[:, 0]
+        else:
+            rises = evidence.payment_rises(rule, per_round).sum(axis=-1)
+        honest = evidence.honest_payments(rule, per_round)
+        candidates[kind] = Candidate(rule, kind, price, rises, honest, evidence)
+    return JudgedRule(rule, candidates, rate, each, profile, common)
+
+
+def joint_best(evidence: Evidence, rises: Array) -> tuple[float, float]:
+    """The multiple at which the worst gain of any client, in its tolerances, is least."""
+    unit = evidence.tolerances[list(evidence.plan.deviators)][:, None]
+    gains = (evidence.gains.mean(axis=2) / unit).ravel()
+    return best_price(gains, (rises.mean(axis=2) / unit).ravel())
+
+
+def _best_discount(evidence: Evidence, series: Array) -> float:
+    """The rate r at which C(1−r)^{T−t} leaves the least worst gain.
+
+    A grid of rates is searched first; then four steps around the best one, each twice as fine.
+    """
+    T = evidence.plan.rounds
+    grid = np.minimum(np.array([0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30]) / T, 0.9)
+
+    def worst_gain(rate: float) -> float:
+        factors = Price.discounted(1.0, rate, T).per_round()[:, 0]
+        return joint_best(evidence, series @ factors)[1]
+
+    best = float(min(grid, key=worst_gain))
+    width = 0.5 / T
+    for _ in range(4):
+        neighbours = [max(best + step * width, 0.0) for step in (-1, -0.5, 0, 0.5, 1)]
+        best = float(min(neighbours, key=worst_gain))
+        width /= 2
+    return best

@@ -1,0 +1,207 @@
+"""What the recorded runs say before any price: gains, harm, and payments per unit of price.
+
+Everything is paired by seed: a deviation's gain is its reward less that of the honest run of the
+same seed. Payments are computed by `verax.mechanism` from the recorded statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from verax.audit.plan import Plan
+from verax.audit.run.record import RecordedRun
+from verax.game import Reporting
+from verax.mechanism import Rule, Statistics, pay
+
+__all__ = ["Evidence", "stacked"]
+
+Array = NDArray[np.float64]
+
+#: How many recorded numbers are priced at a time.
+_AT_ONCE = 2**20
+
+
+@dataclass(frozen=True, eq=False)
+class Evidence:
+    """The judging runs of one aggregator, indexed.
+
+    Arrays are (C, D, S, …): deviating client, deviation, seed.
+    """
+
+    plan: Plan
+    runs: Sequence[RecordedRun]
+    aggregator: str = ""
+
+    @cached_property
+    def deviations(self) -> list[Reporting]:
+        """What was tried, without what diverged in any seed."""
+        return [d for d in self.plan.tried if d not in self.diverged]
+
+    @cached_property
+    def diverged(self) -> dict[Reporting, int]:
+        """Deviations in whose runs the numbers stopped being finite, and the first such round."""
+        first: dict[Reporting, int] = {}
+        for recorded in self._mine:
+            if recorded.diverged and recorded.run.role == "honest":
+                raise ValueError(
+                    f"honest training diverged in round {recorded.diverged} (seed "
+                    f"{recorded.run.seed}); lower the step, now {self.plan.protocol.step:g}"
+                )
+            if recorded.diverged and recorded.run.role == "deviation":
+                known = first.get(recorded.run.reporting, recorded.diverged)
+                first[recorded.run.reporting] = min(known, recorded.diverged)
+        return first
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """Short words for each deviation."""
+        return [d.describe(self.plan.rounds) for d in self.deviations]
+
+    @cached_property
+    def constant(self) -> NDArray[np.bool_]:
+        """Which deviations are constant scales or noise, as in the paper, (D,)."""
+        return np.array([d.constant is not None for d in self.deviations], dtype=np.bool_)
+
+    @cached_property
+    def honest_losses(self) -> Array:
+        """(S, N)."""
+        return np.stack([run.loss for run in self._honest])
+
+    @cached_property
+    def honest_accuracy(self) -> Array:
+        """(S, N)."""
+        return np.stack([run.accuracy for run in self._honest])
+
+    @cached_property
+    def honest_rewards(self) -> Array:
+        """(S, N)."""
+        return self.plan.reward(self.honest_losses)
+
+    @cached_property
+    def reward_sizes(self) -> Array:
+        """The size of each client's mean honest reward, of which gains are given in per cent."""
+        return np.abs(self.honest_rewards.mean(axis=0))
+
+    @cached_property
+    def tolerances(self) -> Array:
+        """ε_i in units of reward, (N,)."""
+        return self.plan.prices.tolerance * self.reward_sizes
+
+    @cached_property
+    def losses(self) -> Array:
+        """Every client's loss under each deviation, (C, D, S, N)."""
+        return np.array(
+            [
+                [[run.loss for run in self._by_deviation[c, d]] for d in self.deviations]
+                for c in self.plan.deviators
+            ]
+        )
+
+    @cached_property
+    def gains(self) -> Array:
+        """ΔR of the deviating client, (C, D, S)."""
+        rise = self.plan.reward(self.losses) - self.honest_rewards
+        return np.stack([rise[k, ..., c] for k, c in enumerate(self.plan.deviators)])
+
+    @cached_property
+    def harm(self) -> Array:
+        """How much every client's loss rises, (C, D, S, N)."""
+        return self.losses - self.honest_losses
+
+    @cached_property
+    def control_gains(self) -> dict[Reporting, Array]:
+        """ΔR of everybody when all steps are enlarged alike, by deviation, (S, N)."""
+        losses: dict[Reporting, dict[int, Array]] = {}
+        for recorded in self._mine:
+            if recorded.run.role == "control" and not recorded.diverged:
+                losses.setdefault(recorded.run.reporting, {})[recorded.run.seed] = recorded.loss
+        seeds = self.plan.seeds.judging
+        return {
+            d: self.plan.reward(np.stack([by_seed[s] for s in seeds])) - self.honest_rewards
+            for d, by_seed in losses.items()
+            if len(by_seed) == len(seeds)
+        }
+
+    def steering(self, k: int, d: int) -> Array | None:
+        """The part of a gain that is not faster learning, (S,); None without a control run."""
+        control = self.control_gains.get(self.deviations[d])
+        if control is None:
+            return None
+        return self.gains[k, d] - control[:, self.plan.deviators[k]]
+
+    def has(self, rule: Rule) -> bool:
+        """Whether the statistic that a rule reads was recorded."""
+        return self.runs[0].statistics.has(rule.reads)
+
+    def honest_payments(self, rule: Rule, prices: ArrayLike) -> Array:
+        """What honest clients pay in every round, mean over seeds, (T, N)."""
+        return self._payments(self._honest, rule, prices).mean(axis=0)
+
+    def payment_rises(self, rule: Rule, prices: ArrayLike = 1.0) -> Array:
+        """What a deviator pays more in each round than an honest client, (C, D, S, T).
+
+        Args:
+            rule: what is measured.
+            prices: of every round and client; broadcast to (T, N).
+        """
+        T, S = self.plan.rounds, len(self._honest)
+        rises = np.zeros((len(self.plan.deviators), len(self.deviations), S, T))
+        honest = self._payments(self._honest, rule, prices)
+        for k, c in enumerate(self.plan.deviators):
+            for d, deviation in enumerate(self.deviations):
+                runs = self._by_deviation[c, deviation]
+                paid = self._payments(runs, rule, prices)
+                begin = runs[0].run.branch
+                rises[k, d, :, begin:] = paid[..., c] - honest[:, begin:, c]
+        return rises
+
+    def _payments(self, runs: Sequence[RecordedRun], rule: Rule, prices: ArrayLike) -> Array:
+        """What everybody pays in each round after the branch of like runs, (S, T − branch, N)."""
+        N, begin = self.plan.task.clients, runs[0].run.branch
+        price = np.broadcast_to(np.asarray(prices, dtype=np.float64), (self.plan.rounds, N))[begin:]
+        numbers = runs[0].present.size * (N if rule.reads != "norms" else 1)
+        step = max(1, _AT_ONCE // max(numbers, 1))
+        parts: list[Array] = []
+        for k in range(0, len(runs), step):
+            statistics, present = stacked(runs[k : k + step], rule)
+            parts.append(pay(rule, statistics, price, present=present).amounts)
+        return np.concatenate(parts)
+
+    @cached_property
+    def _mine(self) -> list[RecordedRun]:
+        judging = self.plan.seeds.judging
+        return [
+            recorded
+            for recorded in sorted(self.runs, key=lambda one: one.run.seed)
+            if recorded.run.aggregator == self.aggregator and recorded.run.seed in judging
+        ]
+
+    @cached_property
+    def _honest(self) -> list[RecordedRun]:
+        return [recorded for recorded in self._mine if recorded.run.role == "honest"]
+
+    @cached_property
+    def _by_deviation(self) -> dict[tuple[int, Reporting], list[RecordedRun]]:
+        runs: dict[tuple[int, Reporting], list[RecordedRun]] = {}
+        for recorded in self._mine:
+            if recorded.run.role == "deviation":
+                runs.setdefault((recorded.run.client, recorded.run.reporting), []).append(recorded)
+        return runs
+
+
+def stacked(runs: Sequence[RecordedRun], rule: Rule) -> tuple[Statistics[Any], NDArray[np.bool_]]:
+    """What a rule reads of runs with the same branch, (runs, rounds, …), and who took part."""
+    recorded = runs[0].statistics
+    name = rule.reads
+    if name == "distances" and recorded.distances is None:
+        name = "gram"
+    values = np.stack([getattr(run.statistics, name) for run in runs]).astype(np.float64)
+    if name == "gram":  # float32 products are symmetric only up to rounding
+        values = (values + np.swapaxes(values, -2, -1)) / 2
+    return Statistics(**{name: values}), np.stack([run.present for run in runs])

@@ -1,0 +1,145 @@
+"""The judgement: which rule and price deter what was tried, at which multiples, at what cost.
+
+The first rule of the plan is the one whose terms are proposed; all rules, and aggregators without
+payments, are compared on the same runs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verax.audit.judge.candidates import KINDS, Candidate, JudgedRule, judge_rule
+from verax.audit.judge.evidence import Evidence
+from verax.audit.plan import Plan
+from verax.audit.run.record import load_runs
+from verax.learning import Task
+
+__all__ = ["ComparedRule", "Judgement", "judge"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class ComparedRule:
+    """One row of the comparison: a rule and price, or an aggregator, at its best."""
+
+    name: str
+    worst_gain: float
+    window: str
+    honest_payment: float
+    mean_loss: float
+
+
+@dataclass(frozen=True, eq=False)
+class Judgement:
+    """Everything an audit concluded.
+
+    Attributes:
+        plan: what was tried.
+        task: on what.
+        evidence: the judging runs.
+        rules: every rule of the plan that the record allows to judge, in order.
+        compared: evidence of the aggregators that are compared.
+    """
+
+    plan: Plan
+    task: Task
+    evidence: Evidence
+    rules: list[JudgedRule]
+    compared: list[Evidence]
+
+    @property
+    def main(self) -> JudgedRule:
+        """The rule whose terms are proposed."""
+        return self.rules[0]
+
+    @property
+    def schedules(self) -> dict[str, Candidate]:
+        """The main rule with each kind of price."""
+        return {kind: c for kind, c in self.main.candidates.items() if kind in KINDS}
+
+    @cached_property
+    def best(self) -> Candidate:
+        """What to propose: the strongest kind of price that holds, else the closest to holding."""
+        for kind in reversed(KINDS):
+            if kind in self.schedules and self.schedules[kind].holds:
+                return self.schedules[kind]
+        return min(self.schedules.values(), key=lambda candidate: candidate.best[1])
+
+    @cached_property
+    def multiplier(self) -> float:
+        """By what the proposed price is multiplied: 1 for a profile if that lies in its window."""
+        low, high = self.best.common
+        wanted = self.best.best[0]
+        if not self.best.holds:
+            return wanted
+        return float(np.clip(1.0 if self.best.kind == "profile" else wanted, low, high))
+
+    @cached_property
+    def allowances(self) -> Array:
+        """κ per block and client that make the expected honest payment zero, (K, N)."""
+        blocks = self.plan.blocks
+        paid = blocks.sums(self.multiplier * self.best.honest) / blocks.lengths[:, None]
+        return paid - paid.mean(axis=1, keepdims=True)
+
+    @cached_property
+    def larger_step(self) -> tuple[float, Array] | None:
+        """The step factor that by itself helps everybody by more than ε, and each one's gain."""
+        best: tuple[float, Array] | None = None
+        N = self.task.clients
+        for deviation, gains in self.evidence.control_gains.items():
+            a, _ = deviation.constant or (1.0, 0.0)
+            mean = gains.mean(axis=0)
+            if np.all(mean > self.evidence.tolerances) and (
+                best is None or mean.sum() > best[1].sum()
+            ):
+                best = ((N - 1 + a) / N, mean)
+        return best
+
+    @cached_property
+    def comparison(self) -> list[ComparedRule]:
+        """Every rule and price at its best multiple, no payment, and robust aggregators."""
+        rows = [_row(c) for judged in self.rules for c in judged.candidates.values()]
+        rows.append(self._without_payment("no payment", self.evidence))
+        for other in self.compared:
+            rows.append(self._without_payment(f"no payment, {other.aggregator}", other))
+        return rows
+
+    @staticmethod
+    def _without_payment(name: str, evidence: Evidence) -> ComparedRule:
+        worst = float(np.max(evidence.gains.mean(axis=2), initial=0.0))
+        return ComparedRule(name, worst, "–", 0.0, float(evidence.honest_losses.mean()))
+
+
+def judge(plan: Plan, task: Task, folder: Path) -> Judgement:
+    """Judge a finished audit from its record alone."""
+    runs = load_runs(folder)
+    evidence = Evidence(plan, runs)
+    rules = [
+        judge_rule(rule, evidence, runs)
+        for rule in plan.rules
+        if rule.fewest <= task.clients and evidence.has(rule)
+    ]
+    if not rules:
+        raise ValueError(
+            f"no rule can be judged: {plan.rules[0].name} reads {plan.rules[0].reads}, which were "
+            "not recorded (--distances records distances), or needs more clients"
+        )
+    compared = [Evidence(plan, runs, name) for name in plan.prices.robust]
+    return Judgement(plan, task, evidence, rules, compared)
+
+
+def _row(candidate: Candidate) -> ComparedRule:
+    evidence, (price, _) = candidate.evidence, candidate.best
+    worst = float(np.max(candidate.gains_at(price), initial=0.0))
+    if worst < 1e-12 * np.max(np.abs(evidence.gains), initial=0.0):  # rounding
+        worst = 0.0
+    low, high = candidate.common
+    window = f"{low:.3g} … {'∞' if np.isinf(high) else f'{high:.3g}'}" if low <= high else "none"
+    paid = float(np.max(np.abs(price * candidate.honest.sum(axis=0))))
+    return ComparedRule(candidate.name, worst, window, paid, float(evidence.honest_losses.mean()))

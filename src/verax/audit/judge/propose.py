@@ -1,0 +1,71 @@
+"""The terms that an audit proposes: the price that was judged, allowances, and their reasons."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from verax.audit.judge.judgement import Judgement
+from verax.audit.judge.windows import interval
+from verax.mechanism import Price, Terms, Weights
+from verax.mechanism.rules import rule_text
+
+__all__ = ["propose", "terms_toml"]
+
+
+def propose(judgement: Judgement) -> Terms:
+    """The price that holds best, exactly as it was judged, with allowances.
+
+    Allowances stand per block of rounds, so that the price is written per block, too; the blocks of
+    a constant or discounted price all have the same value.
+    """
+    price, blocks = judgement.best.price.times(judgement.multiplier), judgement.plan.blocks
+    if price.starts != blocks.starts:
+        price = replace(price, values=price.values * len(blocks), starts=blocks.starts)
+    assert isinstance(price, Price)
+    rows = [[float(value) for value in row[:-1]] for row in judgement.allowances]
+    return Terms(
+        price=price,
+        rule=rule_text(judgement.main.rule),
+        members=judgement.task.names,
+        allowances=tuple((*row, -sum(row)) for row in rows),
+        weights=Weights("equal"),
+    )
+
+
+def terms_toml(judgement: Judgement) -> str:
+    """`terms.toml` with what it rests on as comments."""
+    plan, best = judgement.plan, judgement.best
+    names, (low, high) = judgement.task.names, best.common
+    lines = [
+        f"Proposed by an audit of {judgement.task.name}: {plan.rounds} rounds, "
+        f"{plan.protocol.make()}.",
+        f"Prices: {best.name}, times {judgement.multiplier:.4g}, set on {plan.seeds.set} seeds and "
+        f"judged on {plan.seeds.judge} others,",
+        f"against {len(judgement.evidence.deviations)} misreports of each of "
+        f"{len(plan.deviators)} clients.",
+    ]
+    if best.holds:
+        lines.append(
+            f"No misreport tried gains more than {plan.prices.tolerance:.3g} of the honest reward "
+            f"from {low / judgement.multiplier:.4g} to {high / judgement.multiplier:.4g} times "
+            "these prices."
+        )
+    else:
+        lines.append("NO PRICE of those tried deters everything; these come closest. See report.")
+    for client, window in zip(plan.deviators, best.windows, strict=True):
+        a, b = window.low_interval
+        c, d = window.high_interval
+        lines.append(
+            f"  {names[client]}: window {window}; 95 % of resampled seeds have the lower end in "
+            f"[{a:.3g}, {b:.3g}], the upper in [{c:.3g}, {d:.3g}]"
+        )
+    paid = best.honest.sum(axis=0) * judgement.multiplier
+    lines.append(
+        "Allowances take off what honest members would pay in expectation over the run: "
+        + ", ".join(f"{name} {value:+.4g}" for name, value in zip(names, paid, strict=True))
+        + "."
+    )
+    mean, lower, upper = interval(judgement.evidence.honest_losses.mean(axis=1))
+    lines.append(f"Mean honest test loss {mean:.4g} [{lower:.4g}, {upper:.4g}].")
+    lines.append("A unit of loss is taken to be worth one unit of currency to each member.")
+    return propose(judgement).to_toml("\n".join(lines))

@@ -1,0 +1,344 @@
+"""The plan of an audit: everything that decides its numbers, as one value and one TOML file.
+
+Each setting is declared once, below, with its type, default, meaning and check; command line, TOML
+and keyword arguments follow from the declaration. Deviations are tried against honest others:
+constant scales (as in the paper), two phases (under-report early, over-report late), scales in the
+last rounds down to the very last, noise, and any other reporting that is listed. Two sets of seeds
+are used: one sets the prices, the other judges them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from verax import documents
+from verax.documents import option
+from verax.game import (
+    Honest,
+    Reporting,
+    Reward,
+    ScaleAndNoise,
+    Stretch,
+    Timed,
+    reporting_of,
+    reward_of,
+)
+from verax.mechanism import Blocks, Rule, refined_blocks, rule_named
+from verax.mechanism.rules import rule_text
+
+if TYPE_CHECKING:
+    from verax.learning import Aggregator, Protocol
+
+__all__ = [
+    "DeviationPlan",
+    "Plan",
+    "PricePlan",
+    "ProtocolPlan",
+    "RecordPlan",
+    "SeedPlan",
+    "TaskPlan",
+]
+
+Row = tuple[float, ...]
+
+#: No audit runs longer; more is a slip of the keyboard.
+MOST_ROUNDS = 1_000_000
+MOST_CLIENTS = 100_000
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """Data and model."""
+
+    name: str = option(
+        "digits", "The task: digits, femnist, shakespeare, sent140 or module:name.", "task"
+    )
+    data: str = option("", "LEAF's folder with train/ and test/.")
+    encoder: str = option("", "A text encoder's folder, for sent140.")
+    clients: int = option(3, "N, the number of clients.")
+    model: str = option("", "mlp or softmax; cnn or cnn-grey; … Empty: the task's own.")
+    split: str = option(
+        "",
+        "How data are split: dirichlet, iid, by-size, by-label; for LEAF's users shuffled, "
+        "by-order, by-similarity, users. Empty: the task's own.",
+    )
+    alpha: float = option(1.0, "Of the Dirichlet split.")
+    partition_seed: int = option(0, "Of the split.")
+    test_samples: int = option(0, "Judge by at most so many samples of each client; 0: by all.")
+
+    def __post_init__(self) -> None:
+        _within("clients", self.clients, 2, MOST_CLIENTS, "one client has no others")
+        _within("test-samples", self.test_samples, 0)
+
+
+@dataclass(frozen=True)
+class ProtocolPlan:
+    """How the federation trains."""
+
+    kind: str = option("fedsgd", "fedsgd or fedavg.", "protocol")
+    rounds: int = option(1000, "T, the number of rounds.")
+    step: float = option(0.06, "γ, the learning rate.")
+    batch: int = option(32, "Samples per gradient.")
+    local_steps: int = option(1, "L of FedAvg.")
+    aggregator: str = option("mean", "mean, median, krum:1, trimmed-mean:0.2, … or module:name.")
+    participation: float = option(1.0, "Share of the clients in a round.")
+
+    def __post_init__(self) -> None:
+        _within("rounds", self.rounds, 1, MOST_ROUNDS)
+        self.make(self.aggregator)
+
+    def make(self, aggregator: str = "") -> Protocol:
+        """The protocol, with its own or another aggregator."""
+        from verax.learning import Protocol
+
+        return Protocol(
+            kind=self.kind,  # pyright: ignore[reportArgumentType]
+            step=self.step,
+            batch=self.batch,
+            local_steps=self.local_steps,
+            aggregator=_aggregator(aggregator or self.aggregator),
+            participation=self.participation,
+        )
+
+
+@dataclass(frozen=True)
+class DeviationPlan:
+    """What is tried, by each deviating client alone, against honest others."""
+
+    clients: tuple[int, ...] = option((), "Who deviates, as in 0,2; empty: each.", "deviating")
+    scales: tuple[float, ...] = option(
+        (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0, 5.0), "Constant scales a, with 1."
+    )
+    phases: tuple[Row, ...] = option(
+        (
+            (0.0, 1.0, 0.5),
+            (0.5, 1.0, 0.5),
+            (0.5, 2.0, 0.5),
+            (0.5, 5.0, 0.5),
+            (0.0, 5.0, 0.9),
+            (0.5, 5.0, 0.9),
+        ),
+        "Two phases each: a early, a late, the share of rounds after which it switches; "
+        "as in 0,1,0.5;0.5,5,0.9.",
+    )
+    surges: tuple[float, ...] = option((0.0, 2.0, 5.0, 10.0), "Scales a in the last rounds alone.")
+    surge_rounds: tuple[int, ...] = option(
+        (1, 2, 5, 10, 20, 50, 200, 500), "How many last rounds a surge takes."
+    )
+    noises: tuple[float, ...] = option((0.5, 2.0), "Noise sizes b at a = 1.")
+    reportings: tuple[str, ...] = option(
+        (), "Another reporting: its JSON form or module:name; may be repeated."
+    )
+
+    def __post_init__(self) -> None:
+        if not self.scales:
+            raise ValueError("the grid of scales is empty; give at least 1 and one other scale")
+        if 1.0 not in self.scales:
+            raise ValueError(f"the grid of scales {self.scales} lacks 1, which is honesty")
+        for phase in self.phases:
+            if len(phase) != 3:
+                raise ValueError(f"a phase is [a_early, a_late, switch], got {list(phase)}")
+
+    def reportings_tried(self, rounds: int) -> list[Reporting]:
+        """Everything that is tried, honesty aside, each once."""
+        tried: list[Reporting] = [ScaleAndNoise(a, 0.0) for a in self.scales]
+        tried += [Timed(*phase) for phase in self.phases]
+        tried += [
+            Stretch(a, rounds - last + 1, rounds)
+            for a in self.surges
+            for last in sorted(set(self.surge_rounds), reverse=True)
+            if 0 < last < rounds
+        ]
+        tried += [ScaleAndNoise(1.0, b) for b in self.noises]
+        tried += [reporting_of(text) for text in self.reportings]
+        return [reporting for reporting in dict.fromkeys(tried) if reporting != Honest()]
+
+
+@dataclass(frozen=True)
+class PricePlan:
+    """Which rules and prices are judged, and how."""
+
+    rules: tuple[str, ...] = option(
+        ("squared-norm", "squared-distance", "groves-ledyard", "spot-audit"),
+        "A rule to judge, built in or module:name; may be repeated. Terms are proposed for the "
+        "first one.",
+        "rules",
+    )
+    robust: tuple[str, ...] = option(
+        (), "An aggregator to compare, without payments, as in median or krum:1; may be repeated."
+    )
+    reward: str = option("own", "own, logistic, group:G1,G2,…, rivalry:ALPHA,BETA or module:name.")
+    tolerance: float = option(0.01, "ε as a share of the honest reward's size.")
+    probe: float = option(0.3, "h: probes scale the messages of a block by 1 + h and 1 − h.")
+    per_halving: int = option(1, "How finely blocks of rounds are refined toward the end.")
+
+    def __post_init__(self) -> None:
+        if not self.rules:
+            raise ValueError("no rule is judged; give at least one")
+        for name in self.rules:
+            rule_named(name)
+        for name in self.robust:
+            _aggregator(name)
+        if not (math.isfinite(self.tolerance) and self.tolerance > 0):
+            raise ValueError(f"tolerance is {self.tolerance:g}, must be a finite number > 0")
+        if not 0 < self.probe < 1:
+            raise ValueError(f"probe is {self.probe:g}, must be between 0 and 1")
+        _within("per-halving", self.per_halving, 1, 16)
+
+
+@dataclass(frozen=True)
+class SeedPlan:
+    """Replicas: those that set the prices and those that judge them."""
+
+    set: int = option(6, "Replicas that set the prices.", "setting_seeds")
+    judge: int = option(6, "Other replicas, which judge.", "judging_seeds")
+    first: int = option(0, "Number of the first replica.", "first_seed")
+
+    def __post_init__(self) -> None:
+        if self.set < 1 or self.judge < 2:
+            raise ValueError(
+                f"seeds are {self.set} to set the price and {self.judge} to judge, must be at "
+                "least 1 and 2: intervals need two"
+            )
+
+    @property
+    def setting(self) -> range:
+        """Replicas that set the prices."""
+        return range(self.first, self.first + self.set)
+
+    @property
+    def judging(self) -> range:
+        """Replicas that judge; none of them has set a price."""
+        return range(self.first + self.set, self.first + self.set + self.judge)
+
+
+@dataclass(frozen=True)
+class RecordPlan:
+    """What is recorded besides."""
+
+    evaluate_every: int = option(0, "Evaluate also after every so many rounds; 0: at the end.")
+    distances: bool = option(
+        False,
+        "Where many clients are streamed, also record distances to the mean: twice the time.",
+    )
+
+    def __post_init__(self) -> None:
+        _within("evaluate-every", self.evaluate_every, 0)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is tried, on what, and how it is judged.
+
+    Example:
+        >>> Plan.of(rounds=60, scales=(0.5, 1, 2)).protocol.rounds
+        60
+    """
+
+    task: TaskPlan = field(default_factory=TaskPlan)
+    protocol: ProtocolPlan = field(default_factory=ProtocolPlan)
+    deviations: DeviationPlan = field(default_factory=DeviationPlan)
+    prices: PricePlan = field(default_factory=PricePlan)
+    seeds: SeedPlan = field(default_factory=SeedPlan)
+    record: RecordPlan = field(default_factory=RecordPlan)
+
+    def __post_init__(self) -> None:
+        N = self.task.clients
+        wrong = [i for i in self.deviations.clients if not 0 <= i < N]
+        if wrong:
+            raise ValueError(f"client {wrong[0]} does not exist, clients are 0 … {N - 1}")
+        for name in (self.protocol.aggregator, *self.prices.robust):
+            _aggregator(name).check(N)
+        self.reward  # noqa: B018 — reading it checks it
+        if not self.tried:
+            raise ValueError("nothing is tried: the grid holds honesty alone; add a scale")
+
+    @classmethod
+    def of(cls, **options: Any) -> Plan:
+        """A plan from options by their names on the command line, with underscores."""
+        return cls().changed(**options)
+
+    def changed(self, **options: Any) -> Plan:
+        """The plan with some options changed.
+
+        Rules, aggregators, reportings and rewards may be given as objects; the plan keeps their
+        names.
+        """
+        known = {one.name: one for one in documents.options(Plan)}
+        sections: dict[str, dict[str, Any]] = {}
+        for name, value in options.items():
+            if name not in known:
+                raise ValueError(f"unknown option {name!r}, must be one of {', '.join(known)}")
+            section, own = known[name].path
+            if isinstance(known[name].default, tuple):
+                value = tuple(_named(one) for one in value)
+            sections.setdefault(section, {})[own] = _named(value)
+        return replace(
+            self, **{name: replace(getattr(self, name), **own) for name, own in sections.items()}
+        )
+
+    @property
+    def rounds(self) -> int:
+        """T."""
+        return self.protocol.rounds
+
+    @property
+    def deviators(self) -> tuple[int, ...]:
+        """Who deviates, one at a time."""
+        return self.deviations.clients or tuple(range(self.task.clients))
+
+    @property
+    def tried(self) -> list[Reporting]:
+        """Every misreport that is tried."""
+        return self.deviations.reportings_tried(self.rounds)
+
+    @property
+    def reward(self) -> Reward:
+        """What the final model is worth to each client."""
+        return reward_of(self.prices.reward, self.task.clients)
+
+    @property
+    def rules(self) -> list[Rule]:
+        """The rules that are judged."""
+        return [rule_named(name) for name in self.prices.rules]
+
+    @property
+    def blocks(self) -> Blocks:
+        """The blocks of rounds over which prices are set."""
+        return refined_blocks(self.rounds, self.prices.per_halving)
+
+    def to_toml(self) -> str:
+        """The TOML form."""
+        return documents.to_toml(self)
+
+    @classmethod
+    def from_toml(cls, text: str) -> Plan:
+        """Read the TOML form; what is left out has its default, what is unknown is refused."""
+        return documents.from_toml(cls, text)
+
+
+def _aggregator(text: str) -> Aggregator:
+    # JAX takes a second to load, and `verax --help` reads the declarations above.
+    from verax.learning import aggregator_of
+
+    return aggregator_of(text)
+
+
+def _named(value: Any) -> Any:
+    """The text of a rule, aggregator, reporting or reward; any other value as it is."""
+    if isinstance(value, str | int | float | Iterable):
+        return value
+    if isinstance(value, Reporting):
+        return value.text
+    if hasattr(value, "measure"):
+        return rule_text(value)
+    return value.name if hasattr(value, "name") else value
+
+
+def _within(name: str, value: int, low: int, high: float = math.inf, why: str = "") -> None:
+    if not low <= value <= high:
+        limit = f"≥ {low}" if math.isinf(high) else f"{low} … {high:,}"
+        raise ValueError(f"{name} is {value:,}, must be {limit}" + (f": {why}" if why else ""))

@@ -1,0 +1,1 @@
+"""Showing an audit: summary, verdict, figures, panels and the report."""

@@ -1,0 +1,259 @@
+"""An audit as one JSON object: the terminal, `--json`, the report, figures and panels all read it.
+
+From `reward_gain` and `payment_rise` of a deviation a script computes its gain at any price C:
+reward_gain.mean − C · payment_rise[schedule]; the values of every seed stand beside them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from verax import __version__
+from verax.audit.judge.judgement import Judgement
+from verax.audit.judge.windows import Window, interval
+from verax.audit.show.verdict import NOT_TRIED, reason_of, verdict
+from verax.game import Reporting
+from verax.learning import label_distances
+
+__all__ = ["SCHEDULE_WORDS", "summarise"]
+
+Array = NDArray[np.float64]
+
+# Of more clients than this, only the extremes are listed.
+_MANY = 20
+
+SCHEDULE_WORDS = {
+    "constant": "one price C for all rounds, as in the paper",
+    "discounted": "a price that rises toward the end at the rate that deters best",
+    "profile": "a price per block of rounds and member, set by probes on other seeds",
+}
+
+
+def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
+    """Everything, as plain JSON values."""
+    plan, evidence, best = judgement.plan, judgement.evidence, judgement.best
+    low, high = best.common
+    versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
+    similarity = _similarity(judgement, folder)
+    return {
+        "verax": __version__,
+        "task": judgement.task.name,
+        "title": f"{judgement.task.name}: {judgement.task.clients} clients, {plan.rounds} rounds",
+        "rule": judgement.main.rule.name,
+        "settings": _settings(judgement) + _similarity_words(similarity),
+        "verdict": verdict(judgement),
+        "tolerance": float(evidence.tolerances.mean()),
+        "tolerance_share": plan.prices.tolerance,
+        "schedules": list(judgement.schedules),
+        "schedule_words": {name: SCHEDULE_WORDS[name] for name in judgement.schedules},
+        "discount": judgement.main.discount,
+        "window": (
+            {"schedule": best.kind, "low": low, "high": _finite(high)} if best.holds else None
+        ),
+        "reason": None if best.holds else reason_of(judgement, best),
+        "proposed": {"schedule": best.kind, "price": judgement.multiplier},
+        "clients": [_client(judgement, k) for k in range(len(plan.deviators))],
+        "profile": _profile(judgement),
+        "payments": _payments(judgement),
+        "rules": [asdict(row) for row in judgement.comparison],
+        "members": _members(judgement),
+        "members_words": _members_words(judgement),
+        "similarity": similarity,
+        "diverged": {d.describe(plan.rounds): r for d, r in evidence.diverged.items()},
+        "not_tried": list(NOT_TRIED),
+        "versions": {name: value for name, value in versions.items() if name != "data"},
+    }
+
+
+def _client(judgement: Judgement, k: int) -> dict[str, Any]:
+    evidence, client = judgement.evidence, judgement.plan.deviators[k]
+    schedules = judgement.schedules.items()
+    return {
+        "client": client,
+        "name": judgement.task.names[client],
+        "tolerance": float(evidence.tolerances[client]),
+        "reward_size": float(evidence.reward_sizes[client]),
+        "honest_loss": _interval(evidence.honest_losses[:, client]),
+        "honest_accuracy": _finite(float(evidence.honest_accuracy[:, client].mean())),
+        "honest_payment": {name: float(c.honest[:, client].sum()) for name, c in schedules},
+        "windows": [_window(name, c.windows[k]) for name, c in schedules],
+        "windows_constant_misreports": [
+            _window(name, c.windows_constant[k]) for name, c in schedules
+        ],
+        "deviations": [_deviation(judgement, k, d) for d in range(len(evidence.deviations))],
+    }
+
+
+def _deviation(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
+    evidence = judgement.evidence
+    deviation = evidence.deviations[d]
+    steering = evidence.steering(k, d)
+    client = judgement.plan.deviators[k]
+    rises = {name: c.rises[k, d] for name, c in judgement.schedules.items()}
+    return {
+        "label": evidence.labels[d],
+        **_scales(deviation, judgement.plan.rounds),
+        "constant": deviation.constant is not None,
+        "reward_gain": _interval(evidence.gains[k, d]),
+        "reward_gain_by_seed": evidence.gains[k, d].tolist(),
+        "steering": None if steering is None else _interval(steering),
+        "payment_rise": {name: float(rise.mean()) for name, rise in rises.items()},
+        "payment_rise_by_seed": {name: rise.tolist() for name, rise in rises.items()},
+        "harm": {
+            str(j): _interval(evidence.harm[k, d, :, j])
+            for j in _most_hurt(evidence.harm[k, d].mean(axis=0), client)
+        },
+    }
+
+
+def _scales(deviation: Reporting, rounds: int) -> dict[str, Any]:
+    """The scale before and after a switch of a reporting that switches at most once, else None."""
+    nothing = {"a_early": None, "a_late": None, "switch_round": None, "b": None}
+    if deviation.constant is not None:
+        a, b = deviation.constant
+        return {"a_early": a, "a_late": a, "switch_round": None, "b": b}
+    scales = deviation.scales(rounds)
+    switches = np.flatnonzero(np.diff(scales)) + 1
+    if deviation.program is not None or len(switches) != 1:
+        return nothing
+    early, late = float(scales[0]), float(scales[-1])
+    return {"a_early": early, "a_late": late, "switch_round": int(switches[0]) + 1, "b": 0.0}
+
+
+def _most_hurt(harm: Array, client: int) -> list[int]:
+    """Everybody else; of many clients those that are hurt most."""
+    others = [j for j in range(len(harm)) if j != client]
+    if len(others) > _MANY:
+        others = sorted(sorted(others, key=lambda j: -harm[j])[:_MANY])
+    return others
+
+
+def _window(name: str, window: Window) -> dict[str, Any]:
+    empty = window.empty
+    return {
+        "schedule": name,
+        "low": None if empty else window.low,
+        "high": None if empty else _finite(window.high),
+        "unbounded": not empty and math.isinf(window.high),
+        "low_interval": [_finite(end) for end in window.low_interval],
+        "high_interval": [_finite(end) for end in window.high_interval],
+        "worst_gain": window.worst_gain,
+        "best_price": window.best_price,
+        "reason": window.reason or None,
+    }
+
+
+def _profile(judgement: Judgement) -> dict[str, Any]:
+    main, blocks = judgement.main, judgement.plan.blocks
+    reward = np.stack([one.reward for one in main.sensitivities])  # (S, C, K)
+    clients, count = reward.shape[1:]
+    return {
+        "starts": list(blocks.starts),
+        "rounds": blocks.rounds,
+        "prices": main.profile.prices[:, list(judgement.plan.deviators)].tolist(),
+        "common": main.common.prices[:, 0].tolist(),
+        "temptation": [[_interval(reward[:, i, k]) for i in range(clients)] for k in range(count)],
+        "undeterred": [{"block": k, "reason": reason} for k, reason in main.profile.undeterred],
+    }
+
+
+def _payments(judgement: Judgement) -> dict[str, Any]:
+    """What the deviators have paid while all are honest, in the order of `clients`."""
+    plan, T = judgement.plan, judgement.plan.rounds
+    points = np.unique(np.linspace(1, T, min(T, 120)).astype(int))
+    return {
+        "rounds": points.tolist(),
+        "schedules": {
+            name: np.cumsum(c.honest, axis=0)[points - 1][:, list(plan.deviators)].tolist()
+            for name, c in judgement.schedules.items()
+        },
+    }
+
+
+def _members(judgement: Judgement) -> list[list[Any]]:
+    """(name, honest payment at the proposed price, honest loss) of everybody."""
+    paid = judgement.best.honest.sum(axis=0) * judgement.multiplier
+    losses = judgement.evidence.honest_losses.mean(axis=0)
+    rows = zip(judgement.task.names, paid.tolist(), losses.tolist(), strict=True)
+    return [[name, float(f"{own:.6g}"), float(f"{loss:.6g}")] for name, own, loss in rows]
+
+
+def _members_words(judgement: Judgement) -> str:
+    """How honest payments are distributed, before allowances."""
+    paid = judgement.best.honest.sum(axis=0) * judgement.multiplier
+    low, quarter, middle, most, high = np.quantile(paid, [0, 0.25, 0.5, 0.75, 1])
+    words = f"Before allowances honest members pay {low:+.3g} to {high:+.3g} over the run"
+    if len(paid) > _MANY:
+        words += f", half of them {quarter:+.3g} to {most:+.3g}, in the median {middle:+.3g}"
+    return words + "."
+
+
+def _settings(judgement: Judgement) -> list[list[str]]:
+    plan, evidence = judgement.plan, judgement.evidence
+    counts = [len(batch[0]) for batch in judgement.task.train]
+    sizes = ", ".join(map(str, counts))
+    if len(counts) > _MANY:
+        sizes = f"{min(counts)} to {max(counts)}, {np.median(counts):g} in the median"
+    return [
+        ["protocol", str(plan.protocol.make())],
+        ["rounds", str(plan.rounds)],
+        ["training samples per client", sizes],
+        ["seeds", f"{plan.seeds.set} set the prices, {plan.seeds.judge} others judged"],
+        ["reward", plan.prices.reward],
+        ["tolerance", f"{plan.prices.tolerance:.3g} of each member's honest reward"],
+        [
+            "tried",
+            f"{len(evidence.deviations)} misreports of each of {len(plan.deviators)} clients",
+        ],
+        ["prices set by", f"probes of ±{plan.prices.probe:g} in {len(plan.blocks)} blocks"],
+        ["best discount rate", f"{judgement.main.discount:.4g} a round"],
+    ]
+
+
+def _similarity(judgement: Judgement, folder: Path) -> dict[str, Any]:
+    """How similar the clients are: label shares, gradients, ζ and ρ; (least, median, largest)."""
+    distances = label_distances(judgement.task.train)
+    path = folder / "similarity.json"
+    return {
+        "label_distances": (
+            None
+            if distances is None
+            else [float(value) for value in np.quantile(distances, [0, 0.5, 1])]
+        ),
+        "points": json.loads(path.read_text(encoding="utf-8")) if path.exists() else [],
+    }
+
+
+def _similarity_words(similarity: dict[str, Any]) -> list[list[str]]:
+    """How similar the clients are, in words: (what, how much)."""
+    rows: list[list[str]] = []
+    if similarity["label_distances"]:
+        text = _range_words(similarity["label_distances"]) + " (total variation)"
+        rows.append(["label shares differ by", text])
+    for point in similarity["points"]:
+        text = "gradients hidden by noise"
+        if point["cosines"]:
+            text = f"cosine of their gradients {_range_words(point['cosines'])}"
+        text += f", ζ = {point['zeta']:.3g}, ρ = {point['rho']:.3g}"
+        rows.append([f"clients compared after {point['round']} rounds", text])
+    return rows
+
+
+def _range_words(quantiles: list[float]) -> str:
+    low, _, high = quantiles
+    return f"{low:.3g}" if low == high else f"{low:.3g} … {high:.3g}"
+
+
+def _interval(values: ArrayLike) -> dict[str, float]:
+    return interval(values)._asdict()
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None

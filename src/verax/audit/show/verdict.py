@@ -1,0 +1,124 @@
+"""The verdict of an audit in a few sentences: what holds, what is not covered, advice."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from verax.audit.judge.candidates import Candidate
+from verax.audit.judge.judgement import Judgement
+from verax.audit.judge.windows import interval
+
+__all__ = ["KNOWN_HOLE", "NOT_TRIED", "reason_of", "verdict"]
+
+#: What an audit does not try; the report says so.
+NOT_TRIED = (
+    "less noisy updates, unless they are listed as reportings: a member that sends a moving "
+    "average of its updates, or uses a larger batch, is charged less (docs/theory/limits.md)",
+    "collusion: two or more members deviating together",
+    "more than one identity per member",
+    "deviations that react to the others' messages",
+    "poisoned or invented data: messages are taken relative to what honest training would send",
+    "a worth of the model that differs from the reward assumed here",
+)
+
+#: The strongest hole that is known, for audits under FedSGD with minibatches.
+KNOWN_HOLE = (
+    "Not covered: under FedSGD with small batches, a member that averages its own updates or uses "
+    "a full batch sends less noise and is charged less; on the embedded digits it was paid 12 to "
+    "17 % of its loss for that (docs/theory/limits.md)."
+)
+
+
+def verdict(judgement: Judgement) -> list[str]:
+    """The audit in a few sentences."""
+    sentences = [_price(judgement)]
+    if judgement.plan.protocol.kind == "fedsgd" and judgement.main.rule.reads == "norms":
+        sentences.append(KNOWN_HOLE)
+    sentences.append(_without_payments(judgement))
+    constant = judgement.schedules["constant"]
+    deters_constant = all(not window.empty for window in constant.windows_constant)
+    if deters_constant and not constant.holds:
+        sentences.append(
+            "A constant price deters each member's constant misreports, but not timing: "
+            + reason_of(judgement, constant)
+        )
+    return sentences + _advice(judgement)
+
+
+def reason_of(judgement: Judgement, candidate: Candidate) -> str:
+    """Why no multiple of a price deters everything."""
+    for client, window in zip(judgement.plan.deviators, candidate.windows, strict=True):
+        if window.empty:
+            return f"for {judgement.task.names[client]}, {window.reason}."
+    low, high = candidate.common
+    return (
+        f"the members' windows do not overlap (lower ends up to {low:.3g}, upper ends down to "
+        f"{high:.3g}); each would need a price of its own."
+    )
+
+
+def _price(judgement: Judgement) -> str:
+    """Whether the proposed price holds, and what still gains at it."""
+    best, names, deviators = judgement.best, judgement.task.names, judgement.plan.deviators
+    if not best.holds:
+        return "No price deters all of the rescalings and timings tried. " + reason_of(
+            judgement, best
+        )
+    low, high = best.common
+    end = "∞" if math.isinf(high) else f"{high:.3g}"
+    unit = "times the profile" if best.kind == "profile" else "as C"
+    words = (
+        f"The {best.kind} price holds from {low:.3g} to {end} {unit} against the rescalings and "
+        f"timings tried; at {judgement.multiplier:.3g} "
+    )
+    sizes = judgement.evidence.reward_sizes[list(deviators)]
+    choices = [best.best_response(judgement.multiplier, k) for k in range(len(deviators))]
+    k = int(np.argmax([gain / size for (_, gain), size in zip(choices, sizes, strict=True)]))
+    label, worst = choices[k]
+    if worst <= 0:
+        return words + "none of them gains anything."
+    return words + (
+        f"the best of them ({label}, {names[deviators[k]]}) gains {worst:.2g}, "
+        f"{worst / sizes[k]:.2%} of that member's honest reward."
+    )
+
+
+def _without_payments(judgement: Judgement) -> str:
+    """Who gains most without payments, and who is hurt."""
+    evidence, names = judgement.evidence, judgement.task.names
+    free = evidence.gains.mean(axis=2)
+    k, d = (int(i) for i in np.unravel_index(int(np.argmax(free)), free.shape))
+    client = judgement.plan.deviators[k]
+    gain, low, high = interval(evidence.gains[k, d])
+    if gain <= evidence.tolerances[client]:
+        return "Without payments no member gains more than the tolerance by what was tried."
+    share = gain / evidence.reward_sizes[client]
+    text = (
+        f"Without payments {names[client]} gains {gain:.4g} [{low:.4g}, {high:.4g}], {share:.1%} "
+        f"of its honest reward, by “{evidence.labels[d]}”"
+    )
+    steering = evidence.steering(k, d)
+    if steering is not None:
+        text += f", of which {float(steering.mean()):.4g} is steering, the rest faster learning"
+    hurt = evidence.harm[k, d].mean(axis=0)
+    hurt[client] = -np.inf
+    victim = int(np.argmax(hurt))
+    if hurt[victim] > 0:
+        text += f"; {names[victim]} is hurt most ({hurt[victim]:+.4g})"
+    return text + "."
+
+
+def _advice(judgement: Judgement) -> list[str]:
+    """What the operator can do about a step that is too small."""
+    if judgement.larger_step is None:
+        return []
+    factor, gains = judgement.larger_step
+    plan = judgement.plan
+    share = float(np.mean(gains / judgement.evidence.reward_sizes))
+    return [
+        f"Advice: the step is small for {plan.rounds} rounds. {factor:.2f} times as large it would "
+        f"serve every member better by itself ({share:.0%} of the loss on average), so part of the "
+        f"temptation is the protocol's own; try --step {plan.protocol.step * factor:.3g}."
+    ]
