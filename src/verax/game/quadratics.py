@@ -168,15 +168,15 @@ class Quadratics:
         share = np.full(N, -1 / (N - 1))
         share[client] = 1.0
         adjoint = -value * self.gradients(run.points[-1])[client]
-        slope = np.empty(gamma.size)
+        gradient = np.empty(gamma.size)
         for t in reversed(range(gamma.size)):
             g = run.gradients[t]
             own = 2 * C[t, client] * a[t, client] * (g[client] @ g[client])
-            slope[t] = -gamma[t] / N * (adjoint @ g[client]) - own
+            gradient[t] = -gamma[t] / N * (adjoint @ g[client]) - own
             moved = np.einsum("n,nde,e->d", a[t], self.hessians, adjoint)
             charged = np.einsum("n,nde,ne->d", 2 * share * C[t] * a[t] ** 2, self.hessians, g)
             adjoint = adjoint - gamma[t] / N * moved - charged
-        return slope
+        return gradient
 
     def best_constant(
         self,
@@ -189,18 +189,19 @@ class Quadratics:
     ) -> BestResponse:
         """The best a for all rounds within the bounds, the others honest."""
 
-        def lost(a: float) -> float:
+        def negative_utility(a: float) -> float:
             scales = np.ones(self.clients)
             scales[client] = a
             return -self.utility(client, self.run(start, steps, scales), prices, value)
 
         grid = np.linspace(*bounds, 201)
-        costs = [lost(float(a)) for a in grid]
+        costs = [negative_utility(float(a)) for a in grid]
         k = int(np.argmin(costs))
-        around = (grid[max(k - 1, 0)], grid[min(k + 1, grid.size - 1)])
-        found = scipy.optimize.minimize_scalar(lost, bounds=around, method="bounded")
-        a, cost = min([(float(found.x), float(found.fun)), (float(grid[k]), costs[k])], key=_second)
-        return BestResponse(np.array(a), -cost, lost(1.0) - cost)
+        bracket = (grid[max(k - 1, 0)], grid[min(k + 1, grid.size - 1)])
+        result = scipy.optimize.minimize_scalar(negative_utility, bounds=bracket, method="bounded")
+        points = [(float(result.x), float(result.fun)), (float(grid[k]), costs[k])]
+        a, cost = min(points, key=_second)
+        return BestResponse(np.array(a), -cost, negative_utility(1.0) - cost)
 
     def best_timed(
         self,
@@ -220,11 +221,11 @@ class Quadratics:
         gamma = np.asarray(steps, float)
         scales = np.ones((gamma.size, self.clients))
 
-        def lost(a: Array) -> tuple[float, Array]:
+        def negative_utility(a: Array) -> tuple[float, Array]:
             scales[:, client] = a
             run = self.run(start, gamma, scales)
-            slope = self.utility_gradient(client, start, gamma, scales, prices, value)
-            return -self.utility(client, run, prices, value), -slope
+            gradient = self.utility_gradient(client, start, gamma, scales, prices, value)
+            return -self.utility(client, run, prices, value), -gradient
 
         honest = np.ones(gamma.size)
         first = [honest]
@@ -232,12 +233,12 @@ class Quadratics:
             first += [rng.uniform(*bounds, size=gamma.size) for _ in range(starts - 1)]
         results = [
             scipy.optimize.minimize(
-                lost, a, jac=True, method="L-BFGS-B", bounds=[bounds] * gamma.size
+                negative_utility, a, jac=True, method="L-BFGS-B", bounds=[bounds] * gamma.size
             )
             for a in first
         ]
         best = min(results, key=_cost)
-        return BestResponse(best.x, -float(best.fun), lost(honest)[0] - float(best.fun))
+        return BestResponse(best.x, -float(best.fun), negative_utility(honest)[0] - float(best.fun))
 
     def sensitivities(
         self, start: ArrayLike, steps: ArrayLike, blocks: Blocks, value: float = 1.0
@@ -257,8 +258,8 @@ class Quadratics:
             norms[np.arange(N), np.arange(N), s, s] += 2 * np.sum(g**2, axis=-1)
             tangent = tangent - gamma[t] * tangent @ mean.T
             tangent[:, s] -= gamma[t] / N * g
-        slopes = -value * self.gradients(run.points[-1])
-        return Sensitivities(np.einsum("ikd,id->ik", tangent, slopes), norms)
+        at_end = -value * self.gradients(run.points[-1])
+        return Sensitivities(np.einsum("ikd,id->ik", tangent, at_end), norms)
 
 
 def four_clients() -> Quadratics:

@@ -159,9 +159,9 @@ REWARDS = ("own", "logistic", "group:G1,G2,…", "rivalry:ALPHA,BETA", "module:n
 
 def reward_of(text: str, clients: int) -> Reward:
     """A reward from its text: a name with its numbers behind a colon, or `module:name`."""
-    if is_reference(text):
-        return load(text, "reward", "__call__")
     name, _, rest = text.partition(":")
+    if name not in {usual.partition(":")[0] for usual in REWARDS} and is_reference(text):
+        return load(text, "reward", "name")
     try:
         numbers = [float(part) for part in rest.split(",")] if rest else []
         match name:

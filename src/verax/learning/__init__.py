@@ -26,6 +26,7 @@ from verax.learning.simulator import (
     Simulator,
     TrainingState,
 )
+from verax.learning.streaming import MemoryLimits
 from verax.learning.task import Batch, Task
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "Krum",
     "Mean",
     "Median",
+    "MemoryLimits",
     "MultiKrum",
     "NormWeighted",
     "Outcome",

@@ -317,9 +317,9 @@ AGGREGATORS = (
 
 def aggregator_of(text: str) -> Aggregator:
     """An aggregator from its text: a name with its numbers behind a colon, or `module:name`."""
-    if is_reference(text):
-        return load(text, "aggregator", "aggregate")
     name, _, rest = text.partition(":")
+    if name not in {usual.partition(":")[0] for usual in AGGREGATORS} and is_reference(text):
+        return load(text, "aggregator", "aggregate", "check", "name")
     try:
         numbers = [float(part) for part in rest.split(",")] if rest else []
         match name:

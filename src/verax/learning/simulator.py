@@ -31,7 +31,7 @@ from verax.learning.round import (
     first_memory,
     reported,
 )
-from verax.learning.streaming import BLOCK_NUMBERS, can_stream, streamed_round
+from verax.learning.streaming import MemoryLimits, can_stream, streamed_round
 from verax.learning.task import Batch, Task
 from verax.mechanism import Statistics
 from verax.memory import free_memory
@@ -46,9 +46,6 @@ Numbers = NDArray[np.float32]
 QUICK_COMPILE = {"xla_backend_optimization_level": 1}
 _SMALL_MODEL = 20_000
 _FEW_ROUNDS = 10
-
-# Up to so many numbers, the messages of all clients are held in memory at once.
-_HELD_NUMBERS = 1 << 26
 
 # How many test samples a larger model evaluates at a time.
 _EVALUATED = 64
@@ -173,6 +170,7 @@ class Simulator:
         segment: rounds per compiled segment.
         distances: also where rounds are streamed, record how far each message lies from the mean;
             every update is then computed twice.
+        limits: how much is held in memory at once.
     """
 
     def __init__(
@@ -183,12 +181,14 @@ class Simulator:
         segment: int = 50,
         *,
         distances: bool = False,
+        limits: MemoryLimits | None = None,
     ) -> None:
         if rounds < 1:
             raise ValueError(f"rounds is {rounds}, must be ≥ 1")
         protocol.aggregator.check(task.clients)
         self.task, self.protocol, self.rounds = task, protocol, rounds
         self.segment, self._distances = min(segment, rounds), distances
+        self._limits = limits or MemoryLimits()
         train = task.padded("train")
         self.sizes, self.parameters = train.sizes, task.parameters
         self._train = tuple(jnp.asarray(array) for array in train.arrays)
@@ -196,7 +196,7 @@ class Simulator:
         self._test = Samples(task.test, 0 if small else _EVALUATED)
         self._init = jax.jit(task.init)
         numbers = task.clients * self.parameters
-        self.streams = task.clients > GRAM_LIMIT and numbers > _HELD_NUMBERS
+        self.streams = task.clients > GRAM_LIMIT and numbers > self._limits.held
         self._check_memory(numbers)
         quick = QUICK_COMPILE if small or rounds < _FEW_ROUNDS else None
         self._advance = jax.jit(self._scan, static_argnames="reporting", compiler_options=quick)
@@ -307,6 +307,7 @@ class Simulator:
                 shared.who,
                 scales,
                 report,
+                limits=self._limits,
                 distances=self._distances,
             )
             took_part = jnp.any(shared.who == client)
@@ -393,12 +394,12 @@ class Simulator:
             if not can_stream(aggregator):
                 raise ValueError(
                     f"{aggregator.name} must see all messages at once, {numbers:,} numbers of at "
-                    f"most {_HELD_NUMBERS:,}; base it on NormWeighted, GramWeighted or "
+                    f"most {self._limits.held:,}; base it on NormWeighted, GramWeighted or "
                     "CoordinateWise, or use fewer clients"
                 )
-            numbers = 0 if aggregator.adds_up else min(numbers, BLOCK_NUMBERS)
+            numbers = 0 if aggregator.adds_up else min(numbers, self._limits.block)
         needed, free = 4 * 4 * numbers, free_memory()
-        if numbers > _HELD_NUMBERS and needed > free:
+        if numbers > self._limits.held and needed > free:
             raise ValueError(
                 f"{aggregator.name} needs many messages at once, about {needed / 2**30:.1f} GB of "
                 f"which {free / 2**30:.1f} are free; use fewer clients, or more than {GRAM_LIMIT} "

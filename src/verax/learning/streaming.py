@@ -15,6 +15,7 @@ anew: memory holds one block, time grows with the number of blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
@@ -35,15 +36,26 @@ from verax.learning.task import Batch, Gradient
 from verax.learning.vectors import per_client, size_of, squared_norms, weighted_sum
 from verax.mechanism import Statistics
 
-__all__ = ["BLOCK_NUMBERS", "CHUNK_NUMBERS", "can_stream", "chunk_size", "streamed_round"]
+__all__ = ["MemoryLimits", "can_stream", "chunk_size", "streamed_round"]
 
 Array = jax.Array
 
-#: About how many numbers the updates of a chunk have.
-CHUNK_NUMBERS = 1 << 26
-#: About how many numbers a block of all messages has: a gigabyte in float32.
-BLOCK_NUMBERS = 1 << 28
 _LARGEST_CHUNK = 256
+
+
+@dataclass(frozen=True)
+class MemoryLimits:
+    """How many numbers are held in memory at once; a number takes four bytes.
+
+    Attributes:
+        held: of the messages of all clients; rounds with more are streamed.
+        chunk: about so many in the updates of a chunk of clients.
+        block: about so many in a block of coordinates of all messages.
+    """
+
+    held: int = 1 << 26
+    chunk: int = 1 << 26
+    block: int = 1 << 28
 
 
 class _Chunk(NamedTuple):
@@ -60,9 +72,12 @@ def can_stream(aggregator: Any) -> bool:
     return isinstance(aggregator, NormWeighted | GramWeighted | CoordinateWise)
 
 
-def chunk_size(parameters: int, participants: int) -> int:
-    """How many clients are computed at a time; chunks have nearly equal sizes."""
-    wanted = max(1, min(_LARGEST_CHUNK, CHUNK_NUMBERS // parameters, participants))
+def chunk_size(parameters: int, participants: int, numbers: int) -> int:
+    """How many clients are computed at a time, for chunks of about so many numbers.
+
+    Chunks have nearly equal sizes.
+    """
+    wanted = max(1, min(_LARGEST_CHUNK, numbers // parameters, participants))
     pieces = -(-participants // wanted)
     return -(-participants // pieces)
 
@@ -76,6 +91,7 @@ def streamed_round(
     scales: Array,
     report: Report | None = None,
     *,
+    limits: MemoryLimits,
     distances: bool = False,
 ) -> tuple[Any, Any, RoundRecord]:
     """One round of those who take part; see `verax.learning.round.federated_round`.
@@ -88,10 +104,11 @@ def streamed_round(
         participants: numbers of the clients that take part.
         scales: by what each of all N clients multiplies its update, (N,).
         report: of the client that does more than scale its update, if there is one.
+        limits: how much is held at once.
         distances: also record ‖m_i − m̄‖², by a second pass over the chunks.
     """
     N, count = scales.shape[0], participants.shape[0]
-    size = chunk_size(size_of(params), count)
+    size = chunk_size(size_of(params), count, limits.chunk)
     # The last chunk is padded with a client N, which does not exist: its weight is zero and what
     # would be recorded of it is dropped.
     padded = jnp.full(-(-count // size) * size, N).at[:count].set(participants)
@@ -119,7 +136,7 @@ def streamed_round(
     if distances:
         statistics = statistics._replace(distances=_distances(params, chunks, chunk_of, count, N))
     if not protocol.aggregator.adds_up:
-        total = _block_by_block(protocol.aggregator, params, chunks, chunk_of, count)
+        total = _block_by_block(protocol.aggregator, params, chunks, chunk_of, count, limits)
     if memory is not None:
         memory = Memory(jax.tree.map(lambda x: protocol.server_step * x, total), memory)
     return server_step(protocol, params, total), memory, RoundRecord(statistics, losses)
@@ -186,11 +203,12 @@ def _block_by_block(
     chunks: Array,
     chunk_of: Callable[[Array], _Chunk],
     count: int,
+    limits: MemoryLimits,
 ) -> Any:
     """The aggregate of `count` messages from blocks of coordinates of all of them."""
     flat, unflatten = ravel_pytree(params)
     size, dtype = flat.size, flat.dtype
-    blocks = -(-count * size // BLOCK_NUMBERS)
+    blocks = -(-count * size // limits.block)
     width = -(-size // blocks)
     everybody = jnp.ones(count, bool)
 

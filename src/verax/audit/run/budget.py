@@ -7,7 +7,7 @@ runs. The command itself is one more process.
 from __future__ import annotations
 
 from verax.learning.round import GRAM_LIMIT
-from verax.learning.streaming import CHUNK_NUMBERS
+from verax.learning.streaming import MemoryLimits
 
 __all__ = ["check_memory", "memory_for_runs", "needed", "run_bytes"]
 
@@ -17,7 +17,7 @@ _NUMBER = 4  # bytes
 
 def run_bytes(clients: int, parameters: int) -> int:
     """What one run needs at most while a round is computed: model, updates, messages, scratch."""
-    updates = min(clients * parameters, max(GRAM_LIMIT * parameters, CHUNK_NUMBERS))  # or streamed
+    updates = min(clients * parameters, max(GRAM_LIMIT * parameters, MemoryLimits().chunk))
     return _NUMBER * (5 * updates + 6 * parameters)
 
 

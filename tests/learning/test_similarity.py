@@ -1,10 +1,10 @@
-"""How alike clients are, against quadratics whose gradients are known."""
+"""How similar clients are, against quadratics whose gradients are known."""
 
 import numpy as np
 import pytest
 
-from verax.learning import Likeness, Protocol, Seeds, Simulator, Task, label_distances
-from verax.learning.likeness import measure_likeness
+from verax.learning import Protocol, Seeds, Similarity, Simulator, Task, label_distances
+from verax.learning.similarity import measure_similarity
 
 
 def task(centres, spread, samples=4000):
@@ -29,7 +29,7 @@ def test_gradients_and_noise_are_found():
     centres = np.array([[3.0, 0.0], [0.0, 4.0], [3.0, 4.0]])
     simulator = Simulator(task(centres, (1.0, 2.0, 1.0)), Protocol(batch=8), 1)
     params = np.zeros(2, np.float32)
-    (found,) = measure_likeness(simulator, [params], Seeds.of(0), batches=200)
+    (found,) = measure_similarity(simulator, [params], Seeds.of(0), batches=200)
     np.testing.assert_allclose(found.gram, centres @ centres.T, atol=0.5)
     # E‖e‖² = d·spread²/batch: 2/8, 8/8, 2/8; its own error over 200 batches is some 10 %
     np.testing.assert_allclose(found.noise, [0.25, 1.0, 0.25], rtol=0.25)
@@ -40,12 +40,12 @@ def test_gradients_and_noise_are_found():
 
 
 @pytest.mark.slow
-def test_noise_does_not_pass_for_likeness():
+def test_noise_does_not_pass_for_similarity():
     """Clients of opposite gradients under heavy noise: without bias their norms are theirs."""
     centres = np.array([[0.2, 0.0], [-0.2, 0.0]])
     simulator = Simulator(task(centres, (3.0, 3.0)), Protocol(batch=4), 1)
     found = [
-        measure_likeness(simulator, [np.zeros(2, np.float32)], Seeds.of(s), batches=50)[0]
+        measure_similarity(simulator, [np.zeros(2, np.float32)], Seeds.of(s), batches=50)[0]
         for s in range(40)
     ]
     own = np.mean([np.diagonal(f.gram) for f in found], axis=0)
@@ -54,9 +54,9 @@ def test_noise_does_not_pass_for_likeness():
     assert np.all(4 * error < 4.5 / 50)
 
 
-def test_a_gradient_lost_in_noise_has_no_cosine():
-    lost = Likeness(np.array([[-0.1, 0.0], [0.0, 1.0]]), np.ones(2))
-    assert np.isnan(lost.cosines).all()
+def test_a_gradient_hidden_by_noise_has_no_cosine():
+    hidden = Similarity(np.array([[-0.1, 0.0], [0.0, 1.0]]), np.ones(2))
+    assert np.isnan(hidden.cosines).all()
 
 
 def test_label_distances():
