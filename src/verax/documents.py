@@ -94,13 +94,13 @@ def read_value(kind: Any, value: Any, name: str) -> Any:
 
 
 def write(value: Any) -> dict[str, Any]:
-    """A dataclass as a table: every field but empty lists."""
+    """A dataclass as a table: every field but lists that are empty by default."""
     table: dict[str, Any] = {}
     for declared in fields(value):
         own = getattr(value, declared.name)
         if is_dataclass(own):
             table[declared.name] = write(own)
-        elif own != ():
+        elif own != () or declared.default != ():
             table[declared.name] = _listed(own)
     return table
 

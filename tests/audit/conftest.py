@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from verax.audit import Plan, audit
-from verax.audit.run import task_of
+from verax.audit.plan.task import task_of
 
-SMALL = Plan(
+SMALL = Plan.of(
     model="softmax",
     rounds=40,
     step=0.3,

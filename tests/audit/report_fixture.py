@@ -5,7 +5,7 @@ import numpy as np
 SCHEDULES = {
     "constant": "one price C for all rounds",
     "discounted": "C (1 − r)^(T − t), r fixed beforehand",
-    "profile": "prices per block of rounds, from differentiating through training",
+    "profile": "prices per block of rounds, from probes",
 }
 #: What one unit of the measure is worth under each schedule: a fair price, in units of C.
 UNITS = {"constant": 6e-5, "discounted": 2e-3, "profile": 1.0}
@@ -43,7 +43,8 @@ def _deviation(rng, client, clients, strategy, pull):
         "label": label,
         "a_early": early,
         "a_late": late,
-        "switch": switch,
+        "switch_round": switch or None,
+        "constant": early == late,
         "b": b,
         "reward_gain": _spread(rng, reward, 0.0015 + 0.004 * abs(reward)),
         "steering": None if b else _spread(rng, 0.9 * reward, 0.001),
@@ -83,6 +84,7 @@ def _client(rng, i, clients):
         "client": i,
         "name": f"client {i}",
         "tolerance": tolerance,
+        "reward_size": 0.25,
         "honest_loss": _spread(rng, 0.2 + 0.1 * rng.random(), 0.01),
         "honest_accuracy": float(0.9 + 0.05 * rng.random()),
         "honest_payment": {},

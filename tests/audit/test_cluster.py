@@ -1,4 +1,4 @@
-"""The same audit on Ray: equal records, whatever the hands, also when one is killed."""
+"""The same audit on Ray: equal records, whatever the number of workers, also when one is killed."""
 
 import os
 import signal
@@ -19,8 +19,8 @@ def local(tmp_path_factory):
     return content(folder)
 
 
-def hands(driver):
-    """Processes of hands: descendants of the driver that Ray named after the actor."""
+def workers(driver):
+    """Processes of workers: descendants of the driver that Ray named after the actor."""
     found = []
     for status in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -28,19 +28,19 @@ def hands(driver):
             session = os.getsid(int(status.parent.name))
         except (OSError, ValueError):
             continue
-        if "ray::" in words and "_Hand" in words and session == driver:
+        if "ray::" in words and "_RemoteWorker" in words and session == driver:
             found.append(int(status.parent.name))
     return found
 
 
 @pytest.mark.slow
-def test_a_killed_hand_changes_nothing(local, tmp_path):
+def test_a_killed_worker_changes_nothing(local, tmp_path):
     folder = tmp_path / "audit"
     process = start(folder, "--on", "ray", "--workers", "2")
     killed = None
     deadline = time.monotonic() + 120
     while killed is None and time.monotonic() < deadline and process.poll() is None:
-        if list((folder / "work").glob("batch-*.runs.arrow")) and (found := hands(process.pid)):
+        if list((folder / "work").glob("batch-*.runs.arrow")) and (found := workers(process.pid)):
             killed = found[0]
             os.kill(killed, signal.SIGKILL)
         time.sleep(0.05)

@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.audit.report_fixture import SCHEDULES, make_audit
-from verax.audit import report
-from verax.audit.report import write_report
+from verax.audit.show import report
+from verax.audit.show.report import write_report
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)> & \"'" + "x" * 60
 
@@ -60,7 +60,7 @@ def sparse_audit():
     second["deviations"] = []
     second["windows_constant_misreports"] = []
     third["deviations"][0]["reward_gain"] = {"mean": None, "low": None, "high": None}
-    third["deviations"][1]["a_early"] = third["deviations"][1]["switch"] = None
+    third["deviations"][1]["a_early"] = third["deviations"][1]["switch_round"] = None
     return audit
 
 
@@ -351,7 +351,7 @@ def test_table_sorts_by_any_column(page):
             assert cells[len(values) :] == ["–"] * (len(cells) - len(values))
     page["#deviations th[data-key=label] button"].click()
     assert page["#deviations tbody th"].text == "0, then 0"
-    assert len(page.all("#deviations th[aria-sort=none]")) == 8
+    assert len(page.all("#deviations th[aria-sort=none]")) == 9
     assert page.errors() == []
 
 
@@ -359,7 +359,7 @@ def test_table_can_be_copied(page):
     rows = page.driver.execute_script("return tableText()").split("\n")
     cells = [row.split("\t") for row in rows]
     assert len(rows) == 1 + len(page.audit["clients"][0]["deviations"])
-    assert {len(row) for row in cells} == {9}
+    assert {len(row) for row in cells} == {10}
     assert float(cells[1][8]) == pytest.approx(max(g for _, g in page.gains(0, "profile")))
     page["#copy"].click()
     page.driver.implicitly_wait(5)

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from scipy import stats
 
-from verax.audit.windows import common_window, find_window, interval, lowest, valley
+from verax.audit.judge.windows import (
+    best_price,
+    common_window,
+    find_window,
+    interval,
+    valley,
+)
 
 numbers = st.floats(-2, 2).map(lambda x: round(x, 3))
 
@@ -38,9 +44,9 @@ def test_window_is_where_nothing_gains_more_than_the_tolerance(rows, tolerance):
 
 
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=8))
-def test_the_bottom_of_the_valley_by_search(rows):
+def test_the_best_price_by_search(rows):
     gains, rises = np.array(rows).T
-    price, worst = lowest(gains, rises)
+    price, worst = best_price(gains, rises)
     prices = np.concatenate([np.linspace(0, 20, 2001), np.geomspace(1e-6, 1e6, 500)])
     assert worst <= valley(gains, rises, prices).min() + 1e-6
     assert valley(gains, rises, np.array([price]))[0] == pytest.approx(worst)

@@ -21,6 +21,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 
+from verax.learning.factored import dense
 from verax.learning.vectors import Messages, gram_matrix, per_client, weighted_sum
 from verax.mechanism import Statistics
 from verax.plugins import is_reference, load, reference
@@ -114,7 +115,7 @@ class CoordinateWise(Aggregator):
     def aggregate(self, messages: Messages, statistics: Statistics[Array], present: Array) -> Any:
         return jax.tree.map(
             lambda leaf: self.combine(per_client(messages.scales, leaf) * leaf, present),
-            messages.vectors,
+            dense(messages.vectors),
         )
 
 

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from verax.game.reporting import Layers, Reporting, Seen
+from verax.learning.factored import dense, keep_factors
 from verax.learning.protocol import Protocol
 from verax.learning.task import Batch, Gradient
 from verax.learning.vectors import (
@@ -118,7 +119,8 @@ def federated_round(
     losses, updates = client_updates(gradient, protocol, params, batches)
     messages, memory = Messages(updates, scales), None
     if report is not None:
-        messages, memory = with_report(messages, report)
+        updates = dense(updates)
+        messages, memory = with_report(Messages(updates, scales), report)
     statistics = measured(messages, present)
     if report is not None:
         statistics = with_misreport(statistics, messages, updates, report.client)
@@ -138,7 +140,8 @@ def client_updates(
 
     if protocol.kind == "fedavg" and size_of(params) > _TAKE_TURNS:
         return jax.lax.map(one, batches)
-    return jax.vmap(one)(batches)
+    losses, updates = jax.vmap(one)(batches)
+    return losses, keep_factors(updates, gram=len(losses) <= GRAM_LIMIT)
 
 
 def client_update(
@@ -150,7 +153,7 @@ def client_update(
 
     def local_step(model: Any, batch: Batch) -> tuple[Any, Array]:
         loss, direction = gradient(model, batch)
-        return jax.tree.map(lambda p, g: p - protocol.step * g, model, direction), loss
+        return jax.tree.map(lambda p, g: p - protocol.step * g, model, dense(direction)), loss
 
     local, losses = jax.lax.scan(local_step, params, batches)
     return losses[0], jax.tree.map(jnp.subtract, params, local)
@@ -185,7 +188,7 @@ def reported(
         )
         if deviation.samples is not None:
             samples = jax.vmap(lambda *batch: reporting.batch(batch, seen))(*deviation.samples)
-            leaves = jax.tree.leaves(client_update(gradient, protocol, params, samples)[1])
+            leaves = jax.tree.leaves(dense(client_update(gradient, protocol, params, samples)[1]))
         message, own = reporting.message(leaves, seen)
         return jax.tree.unflatten(tree, list(message)), own
 

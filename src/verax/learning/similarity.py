@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from verax.learning.factored import dense
 from verax.learning.simulator import QUICK_COMPILE, Seeds, Simulator
 from verax.learning.task import Batch
 
@@ -104,7 +105,7 @@ def _moments(simulator: Simulator, params: Any, index: Any) -> tuple[Any, Any]:
                     array[0, 0] for array in simulator.gather(client[None], positions[None, None])
                 )
             ]
-            direction = gradient(params, batch)[1]
+            direction = dense(gradient(params, batch)[1])
             square = sum(jnp.vdot(leaf, leaf) for leaf in jax.tree.leaves(direction))
             return (jax.tree.map(jnp.add, total[0], direction), total[1] + square), None
 

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
 from verax.learning.aggregators import CoordinateWise, GramWeighted, NormWeighted
+from verax.learning.factored import dense
 from verax.learning.protocol import Protocol
 from verax.learning.round import (
     Memory,
@@ -116,7 +117,8 @@ def streamed_round(
     message, memory = None, None
     if report is not None:
         own = tuple(array[0] for array in gather(report.client[None]))
-        message, memory = report.make(client_update(gradient, protocol, params, own)[1])
+        update = dense(client_update(gradient, protocol, params, own)[1])
+        message, memory = report.make(update)
 
     def chunk_of(own: Array) -> _Chunk:
         who = jnp.minimum(own, N - 1)
@@ -124,6 +126,7 @@ def streamed_round(
         losses, updates = client_updates(gradient, protocol, params, gather(who))
         if report is None:
             return _Chunk(updates, a, losses, (a - 1) ** 2 * squared_norms(updates))
+        updates = dense(updates)
         vectors = jax.tree.map(
             lambda leaf, m, mine=own == report.client: jnp.where(per_client(mine, leaf), m, leaf),
             updates,
@@ -189,7 +192,9 @@ def _distances(
     def measure(far: Array, own: Array) -> tuple[Array, None]:
         chunk = chunk_of(own)
         differences = jax.tree.map(
-            lambda leaf, mid: per_client(chunk.scales, leaf) * leaf - mid, chunk.vectors, mean
+            lambda leaf, mid: per_client(chunk.scales, leaf) * leaf - mid,
+            dense(chunk.vectors),
+            mean,
         )
         return far.at[own].set(squared_norms(differences), mode="drop"), None
 
@@ -214,7 +219,7 @@ def _block_by_block(
 
     def rows(own: Array) -> Array:
         chunk = chunk_of(own)
-        leaves = [leaf.reshape(own.size, -1) for leaf in jax.tree.leaves(chunk.vectors)]
+        leaves = [leaf.reshape(own.size, -1) for leaf in jax.tree.leaves(dense(chunk.vectors))]
         return chunk.scales[:, None] * jnp.concatenate(leaves, axis=1)
 
     def block(number: Array) -> Array:

@@ -44,7 +44,7 @@ class Task:
         accuracy: (parameters, batch) → mean accuracy, or None.
         names: a label per client; default: "client 0", …
         fast_gradient: (parameters, batch) → loss and gradient, where a model has a faster way than
-            differentiating `loss`.
+            differentiating `loss`; matrices may be kept as factors (`verax.learning.factored`).
     """
 
     name: str

@@ -73,7 +73,7 @@ def digits(
         init=network.init,
         loss=network.loss,
         accuracy=network.accuracy,
-        fast_gradient=network.fast_gradient,
+        fast_gradient=network.gradient,
     )
 
 

@@ -120,6 +120,10 @@ def judge(plan: Plan, task: Task, folder: Path) -> Judgement:
     """Judge a finished audit from its record alone."""
     runs = load_runs(folder)
     evidence = Evidence(plan, runs)
+    if not evidence.deviations:
+        raise ValueError(
+            f"every misreport that was tried diverged; lower the step, now {plan.protocol.step:g}"
+        )
     rules = [
         judge_rule(rule, evidence, runs)
         for rule in plan.rules

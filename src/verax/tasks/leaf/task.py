@@ -41,7 +41,7 @@ def leaf_task(
         init=model.init,
         loss=model.loss,
         accuracy=model.accuracy,
-        fast_gradient=model.fast_gradient,
+        fast_gradient=model.gradient,
         names=tuple(
             leaf.users[group[0]] if single else f"group {k}" for k, group in enumerate(groups)
         ),

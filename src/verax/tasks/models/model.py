@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from verax.learning.factored import value_and_factored_gradient
 from verax.learning.task import Batch
 
-__all__ = ["Model", "Pullback"]
+__all__ = ["Model", "Scores"]
 
 Array = jax.Array
-
-#: (parameters, samples) → scores, and the map from a slope in the scores to that in parameters.
-Pullback = Callable[[Any, Array], tuple[Array, Callable[[Array], Any]]]
+#: (parameters, samples) → scores.
+Scores = Callable[[Any, Array], Array]
 
 
 class Model(NamedTuple):
@@ -28,31 +28,46 @@ class Model(NamedTuple):
         init: key → parameters.
         scores: (parameters, samples) → scores, (samples, classes).
         l2: λ.
-        pullback: scores with their derivative written out, where that is faster than what
-            differentiating `scores` gives. It is made of plain JAX operations, so that it can
-            itself be differentiated forward (which a `jax.custom_vjp` cannot).
+        fast_scores: the same function with a faster derivative on a CPU; training uses it there.
+        factored: whether training may keep the gradients of linear layers as factors. Then `scores`
+            uses every matrix called "weight" exactly once, in `x @ weight` or `x @ weight.T`, where
+            x has one row per sample.
     """
 
     init: Callable[[Array], Any]
-    scores: Callable[[Any, Array], Array]
+    scores: Scores
     l2: float = 0.0
-    pullback: Pullback | None = None
+    fast_scores: Scores | None = None
+    factored: bool = False
 
     def loss(self, params: Any, batch: Batch) -> Array:
         """Mean cross-entropy of a batch (x, labels), with the L2 term."""
+        return self._loss(self.scores, params, batch)
+
+    def gradient(self, params: Any, batch: Batch) -> tuple[Array, Any]:
+        """The loss of a batch and its gradient, in which matrices may be `Factored`."""
+        on_cpu = jax.default_backend() == "cpu"
+        scores = self.fast_scores if self.fast_scores is not None and on_cpu else self.scores
+
+        def loss(params: Any, batch: Batch) -> Array:
+            return self._loss(scores, params, batch)
+
+        if self.factored and not self.l2:
+            return value_and_factored_gradient(loss, params, batch)
+        return jax.value_and_grad(loss)(params, batch)
+
+    def accuracy(self, params: Any, batch: Batch) -> Array:
+        """The share of samples whose label has the largest score."""
         x, labels = batch
-        value = _cross_entropy(self.scores(params, x), labels)
+        return jnp.mean(jnp.argmax(self.scores(params, x), axis=-1) == labels)
+
+    def _loss(self, scores: Scores, params: Any, batch: Batch) -> Array:
+        x, labels = batch
+        value = _cross_entropy(scores(params, x), labels)
         if self.l2:
             squares = sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)), jnp.zeros(()))
             value = value + self.l2 / 2 * squares
         return value
-
-    fast_gradient = None
-
-    def accuracy(self, params: Any, batch: Batch) -> Array:
-        """Mean of label = argmax of the scores."""
-        x, labels = batch
-        return jnp.mean(jnp.argmax(self.scores(params, x), axis=-1) == labels)
 
 
 def _cross_entropy(scores: Array, labels: Array) -> Array:

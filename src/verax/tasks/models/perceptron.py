@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from collections.abc import Sequence
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from verax.learning.outer import Outer
 from verax.tasks.models.model import Model
 
 __all__ = ["perceptron"]
@@ -53,26 +52,10 @@ def perceptron(
         return {"weight": weight, "bias": jnp.zeros(outputs)}
 
     def scores(params: Layers, x: Array) -> Array:
-        for layer in params[:-1]:
+        *hidden, last = params
+        for layer in hidden:
             x = x @ layer["weight"] + layer["bias"]
             x = jax.nn.relu(x) if relu else x
-        return x @ params[-1]["weight"] + params[-1]["bias"]
+        return x @ last["weight"] + last["bias"]
 
-    def pullback(params: Layers, x: Array) -> tuple[Array, Callable[[Array], Any]]:
-        inputs = [x]
-        for layer in params[:-1]:
-            x = x @ layer["weight"] + layer["bias"]
-            inputs.append(jax.nn.relu(x) if relu else x)
-
-        def pull(slope: Array) -> list[dict[str, Any]]:
-            found: list[dict[str, Any]] = []
-            for k in reversed(range(len(params))):
-                found.insert(0, {"weight": Outer(inputs[k], slope), "bias": jnp.sum(slope, axis=0)})
-                if k > 0:
-                    slope = slope @ params[k]["weight"].T
-                    slope = jnp.where(inputs[k] > 0, slope, 0.0) if relu else slope
-            return found
-
-        return inputs[-1] @ params[-1]["weight"] + params[-1]["bias"], pull
-
-    return Model(init, scores, l2, pullback)
+    return Model(init, scores, l2, factored=True)

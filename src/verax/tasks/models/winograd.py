@@ -6,8 +6,9 @@ values at six points (here 0, 1, −1, 2, −2, ∞): six products instead of te
     Y = Aᵀ [ (G g Gᵀ) ⊙ (Bᵀ d B) ] A,
 
 36 products instead of 100 for the 2×2 outputs Y of a filter g on a 6×6 tile d of its input.
-Summed over channels, each of the 36 places is one matrix product. The slopes of g and d are the
-same maps turned round. The error in float32 is about 1e-5 of the largest output.
+Summed over channels, each of the 36 places is one matrix product. The gradients with respect to g
+and d are the transposes of the same linear maps. The error in float32 is about 1e-5 of the largest
+output.
 
 Maps are (samples, side, side, channels) with an even side, padded by 2 so that they keep it. In
 tiles they are (6, 6, samples, side/2, side/2, channels): place in the tile first.
@@ -71,10 +72,10 @@ def filters_in(filters: Array) -> Array:
     return jnp.einsum("ki,lj,ocij->klco", G, G, filters)
 
 
-def filters_out(slopes: Array) -> Array:
-    """The slope in filters (…, out, in, 5, 5) from that in G g Gᵀ, (6, 6, …, in, out)."""
-    G = jnp.asarray(_G, slopes.dtype)
-    return jnp.einsum("ki,lj,kl...co->...ocij", G, G, slopes)
+def filters_out(gradient: Array) -> Array:
+    """The gradient of filters (…, out, in, 5, 5) from that of G g Gᵀ, (6, 6, …, in, out)."""
+    G = jnp.asarray(_G, gradient.dtype)
+    return jnp.einsum("ki,lj,kl...co->...ocij", G, G, gradient)
 
 
 def tiles(maps: Array) -> Array:
@@ -89,20 +90,20 @@ def tiles(maps: Array) -> Array:
     return jnp.stack([jnp.stack(line) for line in values])
 
 
-def tiles_back(slopes: Array) -> Array:
-    """The slope in the maps from that in their tiles: every tile's is added where it was taken."""
-    n, half, channels = slopes.shape[2], slopes.shape[3], slopes.shape[5]
+def tiles_back(gradient: Array) -> Array:
+    """The gradient of the maps from that of their tiles, which overlap and are added up."""
+    n, half, channels = gradient.shape[2], gradient.shape[3], gradient.shape[5]
     edges = ((0, 0), (0, 0), (0, 0), (1, 1), (1, 1), (0, 0))
-    # Written down at each stage: fused into one, every number would be computed many times.
-    slopes = jax.lax.optimization_barrier(jnp.pad(slopes, edges))
-    across = jnp.stack([jnp.stack(_overlapped(list(line), axis=2)) for line in slopes])
+    # The barriers keep XLA from fusing the stages, which would compute every number many times.
+    gradient = jax.lax.optimization_barrier(jnp.pad(gradient, edges))
+    across = jnp.stack([jnp.stack(_overlapped(list(line), axis=2)) for line in gradient])
     across = jax.lax.optimization_barrier(across)
     columns = [jnp.stack(_overlapped(list(across[:, q]), axis=1), axis=2) for q in range(2)]
     return jnp.stack(columns, axis=4).reshape(n, 2 * half, 2 * half, channels)
 
 
 def _overlapped(pieces: list[Array], axis: int) -> list[Array]:
-    """Slopes at even and at odd places along an axis, from those of the tiles' six points.
+    """Gradients at even and at odd places along an axis, from those of the tiles' six points.
 
     Place 2t + i of the padded map is number i of tile t; padded here are the tiles, by one.
     """
@@ -124,10 +125,10 @@ def outputs(values: Array) -> Array:
     return (jnp.asarray(_BOTH.T, values.dtype) @ flat).reshape(4, *values.shape[2:])
 
 
-def outputs_back(slopes: Array) -> Array:
-    """The slope in m from those in the 2×2 outputs."""
-    flat = slopes.reshape(4, -1)
-    return (jnp.asarray(_BOTH, slopes.dtype) @ flat).reshape(TILE, TILE, *slopes.shape[1:])
+def outputs_back(gradient: Array) -> Array:
+    """The gradient of m from those of the 2×2 outputs."""
+    flat = gradient.reshape(4, -1)
+    return (jnp.asarray(_BOTH, gradient.dtype) @ flat).reshape(TILE, TILE, *gradient.shape[1:])
 
 
 def _sum(coefficients: NDArray[np.generic], pieces: Sequence[Array]) -> Array:

@@ -1,4 +1,4 @@
-"""Memory: what is reckoned by hand, and what processes really use."""
+"""Memory: what is computed by hand, and what processes really use."""
 
 import os
 import subprocess
@@ -9,25 +9,20 @@ from pathlib import Path
 import psutil
 import pytest
 
-from verax.audit import Plan
-from verax.audit.room import check_memory, needed, run_bytes, share, tangents_together
+from verax.audit.run.budget import check_memory, memory_for_runs, needed, run_bytes
 
 MB, GB = 2**20, 2**30
 LEAF = Path(__file__).resolve().parents[3] / "shared" / "data"
 
 
 def test_by_hand():
-    """3 clients of a million: 15 updates and 6 models, 84 MB; 8 blocks × 3 clients, thrice, 288."""
-    plan, million = Plan(rounds=100), 10**6
+    """3 clients of a million parameters: 15 updates and 6 models, 84 MB a run."""
+    million = 10**6
     assert run_bytes(3, million) == 84 * million
-    assert share(4 * GB, 2) == (4 * GB - 3 * 600 * MB) // 2
-    assert share(GB, 2) == 0
-    each = 2 * 84 * million + 288 * million
-    assert needed(plan, 3, million, 2) == 3 * 600 * MB + 2 * each
-    assert needed(plan, 3, million, 2, width=10) == 3 * 600 * MB + 2 * 840 * million
-    assert tangents_together(plan, 3, million, each) == 1
-    assert tangents_together(plan, 3, million, each + 84 * million) == 2
-    assert tangents_together(plan, 3, million, 0) == 1
+    assert memory_for_runs(4 * GB, 2) == (4 * GB - 3 * 600 * MB) // 2
+    assert memory_for_runs(GB, 2) == 0
+    assert needed(3, million, 2) == 3 * 600 * MB + 2 * 84 * million
+    assert needed(3, million, 2, width=10) == 3 * 600 * MB + 2 * 840 * million
 
 
 def test_streamed_clients_need_no_more_than_a_chunk():
@@ -37,13 +32,12 @@ def test_streamed_clients_need_no_more_than_a_chunk():
 
 
 def test_least_that_is_asked_for_is_enough():
-    plan = Plan(rounds=100)
     with pytest.raises(ValueError, match=r"memory is 0\.5G, .* at least (\S+)G") as refused:
-        check_memory(GB // 2, plan, 3, 10**6, 2)
+        check_memory(GB // 2, 3, 10**6, 2)
     least = float(str(refused.value).split("at least ")[1].split("G")[0])
-    check_memory(int(least * GB), plan, 3, 10**6, 2)
+    check_memory(int(least * GB), 3, 10**6, 2)
     with pytest.raises(ValueError, match="fewer workers"):
-        check_memory(int((least - 0.1) * GB), plan, 3, 10**6, 2)
+        check_memory(int((least - 0.1) * GB), 3, 10**6, 2)
 
 
 @pytest.mark.slow
