@@ -53,7 +53,7 @@ def rows(results: dict[str, Any]) -> list[list[str]]:
                 f"{best['a']:g}",
                 interval(best["gain"]),
                 interval(best["steering"]),
-                interval(best["faster"]),
+                interval(best["faster_learning"]),
                 pays(best["gain"], facts["tolerance"]),
                 f"a = {under['a']:g}: {interval(under['gain_at_price'])}",
                 window(facts["window_constant_misreports"]),
@@ -81,7 +81,7 @@ def curves(results: dict[str, Any]) -> list[list[str]]:
 
 def alike(results: dict[str, Any]) -> list[list[str]]:
     return [
-        [name, facts["split"], "; ".join(f"{what}: {much}" for what, much in facts["alike"])]
+        [name, facts["split"], "; ".join(f"{what}: {much}" for what, much in facts["similarity"])]
         for name, facts in results.items()
         if name.startswith("fedsgd")
     ]

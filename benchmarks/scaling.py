@@ -33,7 +33,7 @@ def measure(model: str, clients: int, width: int, hidden: int, rounds: int) -> d
 
     import numpy as np
 
-    from verax.learning import Protocol, Seeds, Simulator, Task, honest
+    from verax.learning import Behaviour, Protocol, Seeds, Simulator, Task
     from verax.tasks.models import cnn, perceptron
 
     rng = np.random.default_rng(0)
@@ -49,9 +49,9 @@ def measure(model: str, clients: int, width: int, hidden: int, rounds: int) -> d
 
     data = [samples() for _ in range(clients)]
     tests = [(x[:1], y[:1]) for x, y in data[:1]] * clients
-    task = Task("growth", data, tests, network.init, network.loss, slope=network.slope)
+    task = Task("growth", data, tests, network.init, network.loss, fast_gradient=network.gradient)
     simulator = Simulator(task, Protocol(), 3 * rounds, rounds)
-    runs = [[honest(3 * rounds)] * clients] * width
+    runs = [Behaviour()] * width
     clocks = [time.process_time()]
 
     def after(state: Any, records: Any, length: int) -> None:
@@ -78,23 +78,23 @@ def parts(rounds: int = 50) -> list[tuple[str, float]]:
     import jax.numpy as jnp
     import numpy as np
 
-    from verax.audit.record import write_table
+    from verax.audit.run.record import write_table
     from verax.learning import Protocol, Seeds, Simulator
-    from verax.learning.outer import dense
-    from verax.learning.protocol import gram_matrix
+    from verax.learning.factored import dense
+    from verax.learning.vectors import gram_matrix
     from verax.mechanism import SquaredNorm, pay
     from verax.tasks import digits
 
     task = digits()
     simulator = Simulator(task, Protocol(), rounds, rounds)
     params = jax.tree.map(lambda leaf: jnp.asarray(leaf[0]), simulator.start(Seeds.of(0)).params)
-    index, _, _ = simulator.inputs(Seeds.of(0), 0, 1)
-    batch = tuple(a[:, 0] for a in simulator.gather(index[0]))
-    slope = task.loss_and_slope
+    index = simulator.sample_positions(Seeds.of(0), 0, 1)[0]
+    batch = tuple(a[:, 0] for a in simulator.gather(jnp.arange(task.clients), index))
+    gradient = task.gradient
 
     @jax.jit
     def gradients(p: Any) -> Any:
-        return dense(jax.vmap(lambda x, y: slope(p, (x, y))[1])(*batch))
+        return dense(jax.vmap(lambda x, y: gradient(p, (x, y))[1])(*batch))
 
     @jax.jit
     def scaled(g: Any) -> Any:
@@ -105,7 +105,7 @@ def parts(rounds: int = 50) -> list[tuple[str, float]]:
         return jax.tree.map(lambda q, u: q - 0.06 * u.mean(0), p, g)
 
     gram = jax.jit(gram_matrix)
-    found = gradients(params)
+    updates = gradients(params)
 
     def cpu(function: Any, *arguments: Any, times: int = 300) -> float:
         jax.block_until_ready(function(*arguments))
@@ -123,9 +123,9 @@ def parts(rounds: int = 50) -> list[tuple[str, float]]:
         writing = cpu(lambda: write_table(file, [table]), times=20) / 1000
     return [
         ("gradients of 3 clients", cpu(gradients, params)),
-        ("reporting (a scale)", cpu(scaled, found)),
-        ("norms (Gram matrix)", cpu(gram, found)),
-        ("aggregate and step", cpu(stepped, params, found)),
+        ("reporting (a scale)", cpu(scaled, updates)),
+        ("norms (Gram matrix)", cpu(gram, updates)),
+        ("aggregate and step", cpu(stepped, params, updates)),
         ("pricing, from the record", cpu(lambda: pay(SquaredNorm(), norms, 1.0).amounts) / 1000),
         ("writing, Parquet", writing),
     ]

@@ -13,7 +13,7 @@ import numpy as np
 from harness import Stopwatch, peak_rss_mb
 from paper_work import CLIENTS, EXPERIMENTS, client_data
 
-from verax.learning import Protocol, Seeds, Simulator, State, Task, honest
+from verax.learning import Behaviour, Protocol, Seeds, Simulator, Task, TrainingState
 from verax.tasks.models import cnn, lstm, perceptron
 
 MODELS = {"cnn": cnn, "lstm": lstm, "head": lambda: perceptron((768, 384, 2), start="uniform")}
@@ -35,14 +35,20 @@ def main() -> None:
     pairs = [(x, y.astype(np.int32)) for x, y in data]
     few = [(x[:64], y[:64]) for x, y in pairs]
     task = Task(
-        options.model, pairs, few, model.init, model.loss, model.accuracy, slope=model.slope
+        options.model,
+        pairs,
+        few,
+        model.init,
+        model.loss,
+        model.accuracy,
+        fast_gradient=model.gradient,
     )
     length = SEGMENT[options.model]
     rounds = 1000 * length
     simulator = Simulator(task, Protocol(step=work.step, batch=work.batch), rounds, length)
     stopwatch, segments = Stopwatch(), 0
 
-    def after(state: State, records: list[object], just_done: int) -> None:
+    def after(state: TrainingState, records: list[object], just_done: int) -> None:
         nonlocal segments
         jax.block_until_ready(state.params)
         records.clear()  # a real run writes them down
@@ -54,7 +60,7 @@ def main() -> None:
 
     seeds = Seeds.of(0)
     try:
-        simulator.run(seeds, [[honest(rounds)] * CLIENTS] * options.runs, after_segment=after)
+        simulator.run(seeds, [Behaviour()] * options.runs, after_segment=after)
         raise SystemExit(f"{rounds} rounds took less than {options.seconds} s")
     except TimeUp as up:
         timing, state = up.args

@@ -16,8 +16,8 @@ import work
 from harness import Stopwatch, parse_task, peak_rss_mb, report
 
 from verax import __version__
-from verax.audit.work import batch_width
-from verax.learning import Protocol, Seeds, Simulator, State, Task, honest
+from verax.audit.run.runs import batch_width
+from verax.learning import Behaviour, Protocol, Seeds, Simulator, Task, TrainingState
 from verax.tasks.models import cnn, perceptron
 
 SEGMENT = 50
@@ -31,7 +31,8 @@ def build(model: str, clients: int, seed: int) -> Task:
     data = [work.client_data(model, client, seed) for client in range(clients)]
     pairs = [(x.reshape(len(x), -1), y.astype(np.int32)) for x, y in data]
     tests = [(x[:1], y[:1]) for x, y in pairs]
-    return Task("work", pairs, tests, lambda key: start, network.loss, slope=network.slope)
+    gradient = network.gradient
+    return Task("work", pairs, tests, lambda key: start, network.loss, fast_gradient=gradient)
 
 
 def to_verax(model: str, parameters: work.Parameters) -> Any:
@@ -52,15 +53,15 @@ def to_verax(model: str, parameters: work.Parameters) -> Any:
 def from_verax(model: str, params: Any) -> work.Parameters:
     """The way back."""
     names = list(work.MODELS[model].shapes)
-    found: work.Parameters = {}
+    parameters: work.Parameters = {}
     for k, name in enumerate(names):
         layer = params[name] if model == "cnn" else params[k]
         weight = np.asarray(layer["weight"])
         if model == "cnn" and name == "linear1":
             weight = weight[:, np.argsort(_ORDER)]
-        found[f"{name}.weight"] = weight if model == "cnn" else weight.T
-        found[f"{name}.bias"] = np.asarray(layer["bias"])
-    return found
+        parameters[f"{name}.weight"] = weight if model == "cnn" else weight.T
+        parameters[f"{name}.bias"] = np.asarray(layer["bias"])
+    return parameters
 
 
 def _sizes(shape: work.Model) -> tuple[int, ...]:
@@ -78,17 +79,17 @@ def main() -> None:
     steps = -(-work.SAMPLES // work.BATCH) if fedavg else 1
     protocol = Protocol(task.protocol, work.LEARNING_RATE, work.BATCH, steps)
     length = max(1, task.warm_up - 1) if fedavg or task.clients > 10 else SEGMENT
-    rounds = 1000 * length  # more than the seconds allow; levels are laid out over all of them
+    rounds = 1000 * length  # more than the seconds allow; scales are laid out over all of them
     simulator = Simulator(build(task.model, task.clients, task.seed), protocol, rounds, length)
     width = batch_width(task.clients, simulator.parameters, 2**31)
-    runs = [[honest(rounds)] * task.clients] * width
+    runs = [Behaviour()] * width
     seeds, stopwatch = Seeds.of(task.seed), Stopwatch()
     segments = 0
 
     class TimeUp(Exception):  # noqa: N818 - it carries the result
         pass
 
-    def after(state: State, records: list[object], just_done: int) -> None:
+    def after(state: TrainingState, records: list[object], just_done: int) -> None:
         nonlocal segments
         segments += 1
         records.clear()  # a real run writes them down; here they would only fill the memory

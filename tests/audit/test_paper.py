@@ -98,6 +98,7 @@ def test_numbers_are_those_of_the_record(drawn):
 
     for scale in (*found["over"], *found["under"]):
         assert scale["gain"]["mean"] == pytest.approx(gain("deviation", scale["a"]))
+        assert scale["faster_learning"]["mean"] == pytest.approx(gain("control", scale["a"]))
         assert scale["steering"]["mean"] == pytest.approx(
             gain("deviation", scale["a"]) - gain("control", scale["a"])
         )

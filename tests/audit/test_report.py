@@ -360,7 +360,7 @@ def test_table_can_be_copied(page):
     cells = [row.split("\t") for row in rows]
     assert len(rows) == 1 + len(page.audit["clients"][0]["deviations"])
     assert {len(row) for row in cells} == {10}
-    assert float(cells[1][8]) == pytest.approx(max(g for _, g in page.gains(0, "profile")))
+    assert float(cells[1][9]) == pytest.approx(max(g for _, g in page.gains(0, "profile")))
     page["#copy"].click()
     page.driver.implicitly_wait(5)
     page.driver.find_element("xpath", "//button[@id='copy'][text()='Copied']")

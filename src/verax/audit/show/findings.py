@@ -65,11 +65,12 @@ def gain_by_seed(deviation: dict[str, Any], schedule: str, price: float) -> np.n
 
 
 def _scale(deviation: dict[str, Any]) -> dict[str, Any]:
-    """One scale: gain without payment, and its part that is steering."""
+    """One scale: gain without payment, its part that is steering, and faster learning."""
     return {
         "a": deviation["a_late"],
         "gain": deviation["reward_gain"],
         "steering": deviation["steering"],
+        "faster_learning": deviation["faster_learning"],
     }
 
 

@@ -104,6 +104,9 @@ def _deviation(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
         "reward_gain": _interval(evidence.gains[k, d]),
         "reward_gain_by_seed": evidence.gains[k, d].tolist(),
         "steering": None if steering is None else _interval(steering),
+        "faster_learning": (
+            None if steering is None else _interval(evidence.gains[k, d] - steering)
+        ),
         "payment_rise": {name: float(rise.mean()) for name, rise in rises.items()},
         "payment_rise_by_seed": {name: rise.tolist() for name, rise in rises.items()},
         "harm": {
