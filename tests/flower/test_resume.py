@@ -163,7 +163,7 @@ def test_terms_from_a_file_and_from_the_book(tmp_path, book):
 
 def test_new_terms_hold_from_their_round_on(run, book):
     old, new = terms(0.5, weights=Weights("equal")), terms(0.25, weights=Weights("equal"))
-    book.found("federation", old)
+    book.create_federation("federation", old)
     book.change_terms("federation", Terms.from_toml(new.to_toml()), from_round=2)
     ran = run(agreed=old, rounds=2)
     assert ran.content(1)["price"] == [0.5]

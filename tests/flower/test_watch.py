@@ -102,7 +102,7 @@ def test_watch_in_a_terminal_with_more_members_than_lines(tmp_path):
     """Who needs attention and who pays most stay in view; balances count deposits too."""
     path = tmp_path / "book.db"
     with Book.create(path) as book:
-        book.found("clinics", terms())
+        book.create_federation("clinics", terms())
         reports = [Report(f"m{i:02d}", statistic=1 + i / 100) for i in range(60)]
         reports[7] = Report("m07", "rejected", reason="holds NaN")
         book.post("clinics", "spring", 1, reports)

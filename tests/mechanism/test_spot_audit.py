@@ -24,14 +24,14 @@ def test_odds():
 
 
 def test_drawn_fines_have_the_expected_mean():
-    """20,000 draws; the standard error is about 1 % of the largest payment."""
+    """5,000 draws; the standard error is about 2 % of the largest payment."""
     rng = np.random.default_rng(0)
     T, N, c, v = 6, 3, 2.0, 1.5
     misreports = rng.exponential(size=(T, N))
     steps, influence = np.full(T, 0.1), np.linspace(0.3, 1, T)
     odds, weight = round_odds(steps, influence)
     price = c * v * weight / (2 * N)
-    paid = np.array([draw(misreports, odds, price, rng).payments.amounts for _ in range(20_000)])
+    paid = np.array([draw(misreports, odds, price, rng).payments.amounts for _ in range(5_000)])
     assert_allclose(paid.sum(axis=1), 0, atol=1e-12)
     per_round = schedule.spot_audit(c, v, steps, influence, N).prices
     expected = pay(SpotAudit(), Statistics(misreport=misreports), per_round[:, None]).amounts.sum(
