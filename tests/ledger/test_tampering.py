@@ -522,4 +522,4 @@ def imported(path):
 
 def test_the_verifier_shares_no_code_with_the_writer():
     packages = {name.split(".")[0] for name in imported(Path(verifier.__file__))}
-    assert packages - sys.stdlib_module_names == {"sqlalchemy", "cryptography"}
+    assert packages - sys.stdlib_module_names == {"psycopg", "cryptography"}

@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 _ATTEMPTS = 4
+_CREATION_LOCK = 0x7665726178  # any number that is the same in all processes
 
 
 @dataclass(frozen=True)
@@ -127,19 +128,17 @@ class Store:
         from verax.ledger.migrations import upgrade  # importing Alembic takes long
 
         with self._writer.transaction() as connection:
+            if connection.dialect.name == "postgresql":
+                # Two processes may create the same book at once; SQLite's write lock prevents it.
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
             tables = set(inspect(connection).get_table_names())
             if tables and "alembic_version" not in tables:
                 raise BookError(
                     f"the database holds other tables ({', '.join(sorted(tables)[:3])}, …); "
                     "give the book a database of its own"
                 )
-        try:
-            with self._writer.transaction() as connection:
-                if not _revision(connection):
-                    upgrade(connection)
-        except BookUnavailableError as error:
-            if not isinstance(error.__cause__, IntegrityError):  # another process created them
-                raise
+            if not _revision(connection):
+                upgrade(connection)
 
     def _check_schema(self) -> None:
         with reading(self.engine) as connection:

@@ -1,9 +1,9 @@
 """The verifier: it reads a book or an export and trusts nothing in it.
 
 It shares no code with the writer: it has its own reading of the terms, its own payments, its own
-rounding to minor units and its own canonical form. For an export this file and Python's standard
-library are enough: `python verify.py export.jsonl`. Records are checked one after the other, so
-memory does not grow with the number of rounds.
+rounding to minor units and its own canonical form. This file and Python's standard library are
+enough: `python verify.py export.jsonl`; only PostgreSQL and signatures need a package. Records are
+checked one after the other, so memory does not grow with the number of rounds.
 
 The book itself reveals records that were changed, removed, added or reordered; payments that do not
 follow from inputs and terms; amounts that do not follow from payments; and entries, accounts or
@@ -22,7 +22,7 @@ import tomllib
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from operator import ge, sub
 from pathlib import Path
@@ -38,6 +38,8 @@ Measure = Callable[
     [list[float | None] | None, list[list[float]] | None, list[bool]],
     tuple[Sequence[float], int],
 ]
+
+_Query = Callable[..., list[tuple[Any, ...]]]  # a statement with values for its :parameters
 
 _MAX_AMOUNT = 2**63 - 1
 _MAX_FINDINGS = 200  # findings that are kept; the rest is only counted
@@ -172,11 +174,8 @@ def federations(source: str | Path) -> list[str]:
                 return [json.loads(file.readline())["federation"]]
             except _MALFORMED:
                 return [""]
-    from sqlalchemy import text
-
-    with _open_database(str(source)) as execute:
-        rows = execute(text("SELECT name FROM federation ORDER BY name"), {})
-        return [name for (name,) in rows]
+    with _open_database(str(source)) as query:
+        return [name for (name,) in query("SELECT name FROM federation ORDER BY name")]
 
 
 # The chain, record by record
@@ -954,18 +953,12 @@ def _check_database(
     source: str, federation: str | None, chain: _Chain, progress: Callable[[int], None] | None
 ) -> None:
     """Check every record of a database with its entries, then the tables beside the records."""
-    from sqlalchemy import text
-
     result = chain.result
-    with _open_database(source) as execute:
-
-        def rows(statement: str, **values: Any) -> list[tuple[Any, ...]]:
-            return execute(text(statement), values).all()
-
-        ((revision,),) = rows("SELECT version_num FROM alembic_version")
+    with _open_database(source) as query:
+        ((revision,),) = query("SELECT version_num FROM alembic_version")
         if revision != _SCHEMA:
             raise ValueError(f"the book has schema {revision}, this verifier knows {_SCHEMA}")
-        heads = rows("SELECT id, name, sequence, hash FROM federation")
+        heads = query("SELECT id, name, sequence, hash FROM federation")
         chosen = [row for row in heads if federation in (None, row[1])]
         if len(chosen) != 1:
             names = ", ".join(repr(row[1]) for row in heads)
@@ -973,20 +966,20 @@ def _check_database(
         number, result.federation, sequence, hash_ = chosen[0]
         if "://" not in source or source.startswith("sqlite"):
             # A damaged index would hide records from the queries of others.
-            for (message,) in rows("PRAGMA integrity_check(5)"):
+            for (message,) in query("PRAGMA integrity_check(5)"):
                 if message != "ok":
                     result.add("damaged", 0, f"the file is damaged: {message}")
-        extra = _check_records(rows, number, chain, progress)
+        extra = _check_records(query, number, chain, progress)
         if (sequence, hash_) != (result.sequence, result.hash):
             message = f"the chain ends at record {result.sequence}, the book says {sequence}"
             result.add("missing", 0, message)
-        accounts = rows(
+        accounts = query(
             "SELECT account, member, label FROM account WHERE federation = :f ORDER BY account",
             f=number,
         )
         if accounts != [(n, a.member, a.label) for n, a in sorted(chain.accounts.items()) if n]:
             result.add("account", 0, "rows in `account` differ from the records")
-        ((later,),) = rows(
+        ((later,),) = query(
             "SELECT count(*) FROM entry WHERE (federation = :f AND sequence > :last) "
             "OR federation NOT IN (SELECT id FROM federation)",
             f=number,
@@ -997,14 +990,14 @@ def _check_database(
 
 
 def _check_records(
-    rows: Callable[..., list[tuple[Any, ...]]],
+    query: _Query,
     federation: int,
     chain: _Chain,
     progress: Callable[[int], None] | None,
 ) -> int:
     """Check all records of a database; returns how many entries lie between them."""
     after, extra = -(2**62), 0
-    while batch := rows(
+    while batch := query(
         "SELECT sequence, kind, run, round, hash, content FROM record "
         "WHERE federation = :f AND sequence > :after ORDER BY sequence LIMIT :n",
         f=federation,
@@ -1013,7 +1006,7 @@ def _check_records(
     ):
         last = batch[-1][0]
         entries: dict[Any, list[tuple[Any, Any]]] = {}
-        for sequence, account, amount in rows(
+        for sequence, account, amount in query(
             "SELECT sequence, account, amount FROM entry WHERE federation = :f "
             "AND sequence > :after AND sequence <= :last ORDER BY sequence, account",
             f=federation,
@@ -1032,35 +1025,49 @@ def _check_records(
 
 
 @contextmanager
-def _open_database(source: str) -> Generator[Callable[..., Any]]:
-    """Open a database read-only, in one transaction; gives the function that runs a statement."""
-    from sqlalchemy import create_engine, make_url
-    from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-    from sqlalchemy.pool import NullPool
-
+def _open_database(source: str) -> Generator[_Query]:
+    """Open a database read-only, in one transaction; gives a function that returns rows."""
     if "://" in source and not source.startswith("sqlite"):
-        url = make_url(source)
-        if url.drivername in ("postgres", "postgresql"):
-            url = url.set(drivername="postgresql+psycopg")
-        engine = create_engine(url, isolation_level="REPEATABLE READ", poolclass=NullPool)
+        with _open_postgres(source) as query:
+            yield query
     else:
-        path = Path(make_url(source).database or "") if "://" in source else Path(source)
-        if not path.is_file():
-            raise FileNotFoundError(f"{path} does not exist")
-        engine = create_engine(
-            "sqlite://", creator=lambda: _connect_sqlite(path), poolclass=NullPool
-        )
+        with _open_sqlite(Path(re.sub(r"^sqlite[^:]*:///", "", source))) as query:
+            yield query
+
+
+@contextmanager
+def _open_postgres(url: str) -> Generator[_Query]:
     try:
-        with engine.connect() as connection:
-            if engine.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN")
-            yield connection.execute
-    except DBAPIError as error:
-        raise OSError(f"the database cannot be read: {_describe(error.orig)}") from error
-    except SQLAlchemyError as error:
+        import psycopg
+    except ModuleNotFoundError:
+        raise OSError("PostgreSQL needs a driver: pip install 'verax[postgres]'") from None
+    conninfo = re.sub(r"^postgres\w*(\+\w+)?://", "postgresql://", url)
+    try:
+        with psycopg.connect(conninfo) as connection:
+            connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+            connection.read_only = True
+
+            def query(statement: str, **values: Any) -> list[tuple[Any, ...]]:
+                text: Any = re.sub(r":(\w+)", r"%(\1)s", statement)
+                return connection.execute(text, values).fetchall()
+
+            yield query
+    except psycopg.Error as error:
         raise OSError(f"the database cannot be read: {_describe(error)}") from error
-    finally:
-        engine.dispose()
+
+
+@contextmanager
+def _open_sqlite(path: Path) -> Generator[_Query]:
+    import sqlite3
+
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} does not exist")
+    try:
+        with closing(_connect_sqlite(path)) as connection:
+            connection.execute("BEGIN")
+            yield lambda statement, **values: connection.execute(statement, values).fetchall()
+    except sqlite3.Error as error:
+        raise OSError(f"the database cannot be read: {_describe(error)}") from error
 
 
 def _connect_sqlite(path: Path) -> Any:
@@ -1068,7 +1075,7 @@ def _connect_sqlite(path: Path) -> Any:
     from urllib.parse import quote
 
     uri = f"file:{quote(str(path.absolute()))}?mode=ro"
-    connection = sqlite3.connect(uri, uri=True, check_same_thread=False)
+    connection = sqlite3.connect(uri, uri=True, isolation_level=None)
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError as error:
@@ -1078,7 +1085,7 @@ def _connect_sqlite(path: Path) -> Any:
         in_use = path.with_name(path.name + "-wal").exists()
         if in_use or error.sqlite_errorname != "SQLITE_CANTOPEN":
             raise
-        return sqlite3.connect(f"{uri}&immutable=1", uri=True, check_same_thread=False)
+        return sqlite3.connect(f"{uri}&immutable=1", uri=True, isolation_level=None)
     return connection
 
 
