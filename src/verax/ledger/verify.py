@@ -382,14 +382,11 @@ class _Chain:
         accounts, amounts = content.get("accounts", []), content.get("amounts", [])
         if len(accounts) != len(amounts):
             raise ValueError("there must be as many amounts as accounts")
-        balances = self.balances
-        total = 0
+        if set(map(type, amounts)) - {int} or max(map(abs, amounts), default=0) > _MAX_AMOUNT:
+            raise ValueError("an amount is not a whole number of 63 bits")
         for number, amount in zip(accounts, amounts, strict=True):
-            if type(amount) is not int or not -_MAX_AMOUNT <= amount <= _MAX_AMOUNT:
-                raise ValueError(f"amount {amount!r} is not a whole number of 63 bits")
-            total += amount
-            balances[number] += amount  # raises KeyError if the account is unknown
-        if total:
+            self.balances[number] += amount  # raises KeyError if the account is unknown
+        if total := sum(amounts):
             self._wrong("unbalanced", place, f"entries sum to {total}, must sum to zero")
         if any(map(ge, accounts, accounts[1:])):
             self._wrong("form", place, "accounts are not in ascending order")
@@ -462,12 +459,17 @@ class _Chain:
         if reads == "gram":
             _check_gram(gram, statuses.count("ok"))
             return
-        for value, status in zip(values, statuses, strict=True):
-            if status != "ok":
-                if value is not None:
-                    self._wrong("form", place, f"status {status!r} with statistic {value!r}")
-            elif type(value) is not float or not 0 <= value < math.inf:
-                raise ValueError(f"statistic {value!r} is not a finite number ≥ 0")
+        if len(values) != len(statuses):
+            raise ValueError("there must be as many statistics as accounts")
+        measured = values
+        if content["statuses"]:
+            pairs = list(zip(values, statuses, strict=True))
+            measured = [value for value, status in pairs if status == "ok"]
+            if any(value is not None for value, status in pairs if status != "ok"):
+                self._wrong("form", place, "a member that is not ok has a statistic")
+        # A record in canonical form holds no infinities and no NaN.
+        if set(map(type, measured)) - {float} or min(measured, default=0.0) < 0:
+            raise ValueError("a statistic is not a real number ≥ 0")
 
     def _check_weights(
         self,
@@ -744,21 +746,19 @@ def _listed_order(terms: _Terms, members: list[_Account]) -> list[int] | None:
 
 def _to_units(payments: list[float], scale: int, keys: list[str]) -> list[int]:
     """Payments in minor units by the largest-remainder method, in exact arithmetic."""
-    power = 10**scale
-    ratios = [value.as_integer_ratio() for value in payments]
-    paying = [i for i, (numerator, _) in enumerate(ratios) if numerator]
     units = [0] * len(payments)
+    paying = [i for i, payment in enumerate(payments) if payment]
     if not paying:
         return units
-    common = max(ratios[i][1] for i in paying)  # denominators are powers of two
-    remainders: dict[int, int] = {}
-    for i in paying:
-        numerator, denominator = ratios[i]
-        units[i], remainders[i] = divmod(numerator * power * (common // denominator), common)
-    each, rest = divmod(-sum(units), len(paying))
-    for i in paying:
-        units[i] += each
-    for i in sorted(paying, key=lambda i: (-remainders[i], keys[i]))[:rest]:
+    ratios = [payments[i].as_integer_ratio() for i in paying]
+    common = max(denominator for _, denominator in ratios)  # all are powers of two
+    power = 10**scale
+    parts = [divmod(n * power * (common // d), common) for n, d in ratios]
+    each, rest = divmod(-sum(whole for whole, _ in parts), len(parts))
+    for i, (whole, _) in zip(paying, parts, strict=True):
+        units[i] = whole + each
+    by_remainder = sorted((-part, keys[i], i) for i, (_, part) in zip(paying, parts, strict=True))
+    for _, _, i in by_remainder[:rest]:
         units[i] += 1
     return units
 
