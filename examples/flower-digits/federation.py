@@ -1,4 +1,4 @@
-"""A federation on this machine: makes keys and certificates, starts and stops all by process id.
+"""A federation on this machine: creates keys and certificates, starts and stops its processes.
 
     python federation.py up FOLDER [--simulation]   keys, certificates, SuperLink, SuperNodes
     python federation.py run FOLDER [KEY=VALUE …]   `flwr run` with the run's configuration
@@ -6,8 +6,8 @@
     python federation.py start FOLDER NAME          start it again
     python federation.py down FOLDER                end everything that was started
 
-Everything is in FOLDER: keys, certificates, databases, logs, process ids and the book. All servers
-listen on 127.0.0.1 alone, on ports that were free, and nothing calls home.
+FOLDER holds everything: keys, certificates, databases, logs, process ids and the book. All servers
+listen only on 127.0.0.1, on free ports, and nothing connects to the internet.
 """
 
 import argparse
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def up(folder: Path, simulation: bool, clients: int) -> None:
-    """Make what is missing and start everything."""
+    """Create what is missing and start everything."""
     folder.mkdir(parents=True, exist_ok=True)
     taken = free_ports(clients + 1)
     settings = {
@@ -105,9 +105,9 @@ def run(folder: Path, config: list[str]) -> int:
 
 
 def start_again(folder: Path, name: str) -> None:
-    """Start one process; a SuperNode until it is let in.
+    """Start one process; a SuperNode again and again until the SuperLink accepts it.
 
-    After a crash the SuperLink holds its key for connected until the last heartbeat has lapsed.
+    After a crash the SuperLink treats a key as connected until the last heartbeat has expired.
     """
     log, until = folder / f"{name}.log", time.monotonic() + 180
     while True:
@@ -125,7 +125,7 @@ def start_again(folder: Path, name: str) -> None:
 
 
 def start(folder: Path, name: str) -> subprocess.Popen:
-    """Start one process and keep its id."""
+    """Start one process and store its id."""
     settings = read(folder)
     if name == "superlink":
         command = superlink(folder, settings)
@@ -149,7 +149,7 @@ def start(folder: Path, name: str) -> subprocess.Popen:
 
 
 def superlink(folder: Path, settings: dict) -> list[str]:
-    """The SuperLink's command: its database makes restarts harmless."""
+    """The SuperLink's command; with a database it can be restarted."""
     command = ["flower-superlink", "--host", HOST, "--port", str(settings["superlink"])]
     command += ["--database", str(folder / "superlink.db")]
     command += ["--disable-runtime-dependency-installation"]
@@ -162,7 +162,7 @@ def superlink(folder: Path, settings: dict) -> list[str]:
 
 
 def supernode(folder: Path, settings: dict, i: int) -> list[str]:
-    """A SuperNode's command: its key says who it is."""
+    """A SuperNode's command; its key identifies it."""
     return [
         *("flower-supernode", "--superlink", f"{HOST}:{settings['superlink']}"),
         *("--root-certificates", str(folder / "ca.crt")),
@@ -173,7 +173,7 @@ def supernode(folder: Path, settings: dict, i: int) -> list[str]:
 
 
 def stop(folder: Path, names: list[str], *, hard: bool = False) -> None:
-    """End processes by their ids, with all that they started."""
+    """End processes by their ids, with their child processes."""
     for name in names:
         path = folder / f"{name}.pid"
         pid = int(path.read_text())
@@ -183,13 +183,13 @@ def stop(folder: Path, names: list[str], *, hard: bool = False) -> None:
 
 
 def down(folder: Path) -> None:
-    """End everything that `up` started and that still runs."""
+    """End all processes that `up` started."""
     names = sorted((path.stem for path in folder.glob("*.pid")), reverse=True)
     stop(folder, names)
 
 
 def end(pid: int, hard: bool) -> None:
-    """End a process group: politely, unless asked otherwise or it does not listen."""
+    """End a process group by SIGTERM; by SIGKILL if `hard`, or if it does not end in time."""
     for kind in (signal.SIGKILL,) if hard else (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(pid, kind)
@@ -207,7 +207,7 @@ def end(pid: int, hard: bool) -> None:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """Flower's state in the folder, and no call that leaves the machine."""
+    """Environment variables: Flower's state in the folder, and no connection to the internet."""
     return os.environ | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "FLWR_HOME": str(folder / "home"),
@@ -220,7 +220,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def call(command: list[str], folder: Path) -> None:
-    """A command that must succeed."""
+    """Run a command that must succeed."""
     done = subprocess.run(
         command, env=environment(folder), cwd=folder, capture_output=True, text=True, check=False
     )
@@ -229,7 +229,7 @@ def call(command: list[str], folder: Path) -> None:
 
 
 def quoted(pair: str) -> str:
-    """KEY=VALUE as TOML: what is no number and no truth value is text."""
+    """KEY=VALUE as TOML; a value that is neither a number nor true or false becomes a string."""
     key, _, value = pair.partition("=")
     try:
         float(value)
@@ -239,21 +239,21 @@ def quoted(pair: str) -> str:
 
 
 def read(folder: Path) -> dict:
-    """What `up` decided."""
+    """The settings that `up` wrote."""
     return json.loads((folder / "settings.json").read_text())
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    held = [socket.create_server((HOST, 0)) for _ in range(count)]
-    found = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return found
+    """Ports that no process listens on."""
+    servers = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in servers]
+    for server in servers:
+        server.close()
+    return ports
 
 
 def wait_for(port: int, process: subprocess.Popen, log: Path) -> None:
-    """Until somebody listens."""
+    """Wait until a process listens on a port."""
     until = time.monotonic() + 60
     while time.monotonic() < until:
         if process.poll() is not None:
@@ -263,11 +263,11 @@ def wait_for(port: int, process: subprocess.Popen, log: Path) -> None:
             return
         except OSError:
             time.sleep(0.1)
-    raise SystemExit(f"nobody listens on port {port}; see {log}")
+    raise SystemExit(f"no process listens on port {port}; see {log}")
 
 
 def make_key(path: Path) -> None:
-    """A SuperNode's key pair, as `ssh-keygen -t ecdsa -b 384` makes it."""
+    """Create a SuperNode's key pair, as `ssh-keygen -t ecdsa -b 384` does."""
     if path.exists():
         return
     key = ec.generate_private_key(ec.SECP384R1())
@@ -284,7 +284,7 @@ def make_key(path: Path) -> None:
 
 
 def make_certificates(folder: Path) -> None:
-    """An authority of our own and the SuperLink's certificate, for one year."""
+    """Create a certificate authority and the SuperLink's certificate, valid for one year."""
     if (folder / "server.crt").exists():
         return
     authority = ec.generate_private_key(ec.SECP384R1())
@@ -322,7 +322,7 @@ def certificate(subject, issuer, key, signer, *, ca: bool) -> x509.Certificate:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """A file that nobody else may read."""
+    """Write a file that only its owner may read."""
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
 

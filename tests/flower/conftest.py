@@ -1,21 +1,37 @@
+import shutil
+
 import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from verax.flower import PaidStrategy
 from verax.ledger import Book
 from verax.ledger.verify import verify
+from verax.mechanism import Weights
 
-from .grid import Honest, LocalGrid, model, nodes, terms
+from .grid import But, Honest, LocalGrid, model, nodes, numpy_of, reply_to, terms
+
+
+@pytest.fixture(scope="session")
+def empty_book(tmp_path_factory):
+    """An empty book, to be copied: creating one takes a quarter of a second."""
+    path = tmp_path_factory.mktemp("empty") / "book.db"
+    Book.create(path).close()
+    return path
 
 
 @pytest.fixture
-def book(tmp_path):
-    with Book.create(tmp_path / "book.db") as opened:
+def book_path(empty_book, tmp_path):
+    return shutil.copy(empty_book, tmp_path / "book.db")
+
+
+@pytest.fixture
+def book(book_path):
+    with Book.open(book_path) as opened:
         yield opened
 
 
 @pytest.fixture
-def run(book, tmp_path):
+def run(book, book_path):
     """Run a federation in this process and verify its book afterwards."""
 
     def start(
@@ -33,20 +49,34 @@ def run(book, tmp_path):
         client = client or Honest()
         grid = grid or LocalGrid(infos, client)
         inner = strategy or FedAvg()
-        paid = PaidStrategy(
-            inner,
-            terms=agreed or terms(),
-            ledger=book,
-            patience=kwargs.pop("patience", 0.5),
-            **kwargs,
-        )
+        settings = {"ledger": book, "patience": 0.5} | kwargs
+        paid = PaidStrategy(inner, terms=agreed or terms(), **settings)
         result = paid.start(grid, arrays or model(), rounds, timeout=1)
-        verified = verify(tmp_path / "book.db", federation=paid.federation)
+        verified = verify(book_path, federation=paid.federation)
         assert verified.ok, verified.findings
         assert sum(book.balances(paid.federation).values()) == 0
         return Ran(paid, result, client, book)
 
     return start
+
+
+def jumping(request, after):
+    """Honest for seven rounds, then four times the update."""
+    before = numpy_of(request.content["arrays"])
+    factor = 4 if request.content["config"]["server-round"] > 7 else 1
+    return reply_to(request, {k: before[k] + factor * (after[k] - before[k]) for k in before})
+
+
+@pytest.fixture(scope="session")
+def jumping_run(empty_book, tmp_path_factory):
+    """Nine rounds, in the last two of which client 1 sends four times its update; and the book."""
+    path = shutil.copy(empty_book, tmp_path_factory.mktemp("jumping") / "book.db")
+    agreed = terms(weights=Weights("equal"), currency="EUR")
+    client = But(1, jumping, examples=(10, 10, 10))
+    with Book.open(path) as opened:
+        paid = PaidStrategy(FedAvg(), terms=agreed, ledger=opened, run="spring")
+        result = paid.start(LocalGrid(nodes(3), client), model(), 9, timeout=1)
+        yield Ran(paid, result, client, opened), path
 
 
 class Ran:
@@ -56,13 +86,13 @@ class Ran:
     def content(self, round_=1, run=None):
         """A round's record in the book."""
         for record in self.book.records(self.paid.federation):
-            found = record.content
+            content = record.content
             if (
-                found["kind"] == "round"
-                and found["round"] == round_
-                and run in (None, found["run"])
+                content["kind"] == "round"
+                and content["round"] == round_
+                and run in (None, content["run"])
             ):
-                return found
+                return content
         raise LookupError(round_)
 
     def labels(self):
@@ -70,8 +100,8 @@ class Ran:
 
     def column(self, name, round_=1):
         """A column of a round by label: statistics, amounts, payments."""
-        found, labels = self.content(round_), self.labels()
-        return {labels[n]: v for n, v in zip(found["accounts"], found[name], strict=True)}
+        content, labels = self.content(round_), self.labels()
+        return {labels[n]: v for n, v in zip(content["accounts"], content[name], strict=True)}
 
     def marked(self, name, round_=1):
         """A sparse column of a round by label: statuses, weights, reasons."""

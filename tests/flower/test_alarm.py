@@ -25,7 +25,7 @@ def test_honest_rounds_raise_next_to_none():
     alarms = 0
     for seed in range(6):
         alarm = Alarm()
-        alarms += sum(len(alarm.take(norms)) for norms in history(100, seed))
+        alarms += sum(len(alarm.update(norms)) for norms in history(100, seed))
     assert alarms <= 3  # of 3 000 norms
 
 
@@ -33,9 +33,9 @@ def test_nine_times_the_norm_is_seen_where_noise_is_small():
     alarm = Alarm()
     *before, last = history(31, noise=0.1)
     for norms in before:
-        assert not alarm.take(norms)
+        assert not alarm.update(norms)
     last["m2"] *= 9
-    found = alarm.take(last)
+    found = alarm.update(last)
     assert list(found) == ["m2"]
     assert "times its usual squared norm" in found["m2"]
 
@@ -43,15 +43,15 @@ def test_nine_times_the_norm_is_seen_where_noise_is_small():
 def test_no_alarm_before_there_is_a_history():
     alarm = Alarm()
     for _ in range(4):
-        assert not alarm.take({"a": 1.0, "b": 1.0, "c": 1.0})
-    assert not alarm.take({"a": 1.0, "b": 1.0})
-    assert list(alarm.take({"a": 50.0, "b": 1.0, "c": 1.0})) == ["a"]
+        assert not alarm.update({"a": 1.0, "b": 1.0, "c": 1.0})
+    assert not alarm.update({"a": 1.0, "b": 1.0})
+    assert list(alarm.update({"a": 50.0, "b": 1.0, "c": 1.0})) == ["a"]
 
 
 def test_zero_and_lone_norms_are_passed_over():
     alarm = Alarm(fewest=1)
-    assert alarm.take({"a": 0.0, "b": 1.0}) == {}
-    assert alarm.take({}) == {}
+    assert alarm.update({"a": 0.0, "b": 1.0}) == {}
+    assert alarm.update({}) == {}
 
 
 def test_a_strategy_raises_it_in_log_and_metrics_also_after_a_restart(run, caplog, tmp_path):

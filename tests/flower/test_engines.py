@@ -28,7 +28,7 @@ def payments(norms):
 def test_simulation_on_ray(tmp_path):
     with Federation(tmp_path / "fed", "--simulation") as federation:
         said = federation.run(**ONE)
-        assert "Verax: round 1 in the book" in said
+        assert "Verax: round 1 is in the book" in said
         assert "leave their debts behind" in said
         _, (content,) = federation.contents()
         federation.verified()
@@ -93,10 +93,10 @@ sys.path.insert(0, {str(APP.parents[1])!r})
 from tests.flower.engines import Federation
 with Federation({str(tmp_path / "fed")!r}, "--simulation") as federation:
     said = federation.run(num_server_rounds=1, evaluate="false")
-    assert "Verax: round 1 in the book" in said, said
+    assert "Verax: round 1 is in the book" in said, said
 with Federation({str(tmp_path / "real")!r}) as federation:
     said = federation.run(num_server_rounds=1, evaluate="false")
-    assert "Verax: round 1 in the book" in said, said
+    assert "Verax: round 1 is in the book" in said, said
 """
     done = subprocess.run(
         [sys.executable, "-c", _ALONE, sys.executable, "-c", code],

@@ -60,7 +60,7 @@ def test_kill_the_serverapp_between_aggregate_and_post(federation):
     assert federation.rounds() == [*before, ("serverapp", 1)]
     federation.verified()
     said = federation.run(**config, checkpoints=kept)
-    assert "goes on after round 1" in said
+    assert "resumes after round 1" in said
     assert federation.rounds() == [*before, ("serverapp", 1), ("serverapp", 2)]
     federation.verified()
 
@@ -79,7 +79,7 @@ def test_restart_the_superlink_with_its_database(federation):
     federation.verified()
     federation.script("start", "superlink")
     said = federation.run(**config, checkpoints=kept)
-    assert "goes on after round 1" in said
+    assert "resumes after round 1" in said
     assert [t for run, t in federation.rounds() if run == "superlink"] == [1, 2]
     labels, _ = federation.contents()
     assert sorted(labels.values()) == ["client-0", "client-1", "client-2"]

@@ -1,4 +1,4 @@
-"""The layer on PostgreSQL: the same charges as on SQLite, and a restart goes on."""
+"""The layer on PostgreSQL: the same charges as on SQLite, and a restart resumes."""
 
 from flwr.serverapp.strategy import FedAvg
 
@@ -24,7 +24,7 @@ def charges(url):
 def test_postgresql_holds_what_sqlite_holds(postgres, tmp_path):
     url, kept = postgres(), tmp_path / "kept"
     train(url, 2, checkpoints=kept)
-    train(url, 3, checkpoints=kept)  # another server process goes on after round 2
+    train(url, 3, checkpoints=kept)  # another server process resumes after round 2
     train(tmp_path / "book.db", 3)
     assert [number for number, _, _ in charges(url)] == [1, 2, 3]
     assert charges(url) == charges(tmp_path / "book.db")

@@ -4,6 +4,7 @@ import logging
 
 import numpy as np
 import pytest
+from flwr.app import ConfigRecord
 from flwr.serverapp.strategy import FedAvg
 
 from verax.flower import PaidStrategy
@@ -11,7 +12,7 @@ from verax.flower.checkpoints import Checkpoints
 from verax.ledger import Book, BookUnavailableError
 from verax.mechanism import Terms, Weights
 
-from .grid import Honest, LocalGrid, model, nodes, numpy_of, step, terms
+from .grid import Honest, LocalGrid, model, nodes, numpy_of, reply_to, step, terms
 
 
 def same(a, b):
@@ -22,20 +23,28 @@ class Killed(BaseException):
     """As a kill: nobody catches it."""
 
 
-def killed_in(monkeypatch, where, round_):
-    """Die in a round, just before or just after it is posted."""
-    post = Book.post
+class DyingBook(Book):
+    """A book whose server dies just before or just after it posts a round."""
 
-    def dying(self, federation, run, number, reports, gram=None):
-        if number == round_ and where == "before":
+    when, last = "before", 0
+
+    def post(self, federation, run, round_, reports, gram=None):
+        if round_ == self.last and self.when == "before":
             raise Killed
-        receipt = post(self, federation, run, number, reports, gram)
-        if number == round_ and where == "after":
+        receipt = super().post(federation, run, round_, reports, gram)
+        if round_ == self.last and self.when == "after":
             raise Killed
         return receipt
 
-    monkeypatch.setattr(Book, "post", dying)
-    return lambda: monkeypatch.setattr(Book, "post", post)
+
+@pytest.fixture
+def dying(book_path):
+    def make(when, last):
+        opened.when, opened.last = when, last
+        return opened
+
+    with DyingBook.open(book_path) as opened:
+        yield make
 
 
 class Fresh(Honest):
@@ -46,18 +55,14 @@ class Fresh(Honest):
     def train(self, i, request):
         Fresh.calls += 1
         before = numpy_of(request.content["arrays"])
-        from .grid import reply_to
-
         return reply_to(request, step(i, Fresh.calls, before))
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-def test_a_killed_run_goes_on_where_the_book_ends(where, run, book, tmp_path, monkeypatch):
+def test_a_killed_run_resumes_where_the_book_ends(where, run, book, tmp_path, dying):
     kwargs = {"run": "spring", "checkpoints": tmp_path / "kept"}
-    bring_back = killed_in(monkeypatch, where, 3)
     with pytest.raises(Killed):
-        run(Fresh(), rounds=5, **kwargs)
-    bring_back()
+        run(Fresh(), rounds=5, ledger=dying(where, 3), **kwargs)
     assert len(book.rounds("federation")) == (2 if where == "before" else 3)
     ran = run(Fresh(), rounds=5, **kwargs)
     assert [t for _, t, _, _ in book.rounds("federation")] == [1, 2, 3, 4, 5]
@@ -67,12 +72,10 @@ def test_a_killed_run_goes_on_where_the_book_ends(where, run, book, tmp_path, mo
     assert same(again.result.arrays, ran.result.arrays)
 
 
-def test_the_resumed_model_is_the_uninterrupted_one(run, book, tmp_path, monkeypatch):
+def test_the_resumed_model_is_the_uninterrupted_one(run, tmp_path, dying):
     whole = run(rounds=4, federation="whole")
-    bring_back = killed_in(monkeypatch, "after", 2)
     with pytest.raises(Killed):
-        run(rounds=4, run="spring", checkpoints=tmp_path / "kept")
-    bring_back()
+        run(rounds=4, run="spring", checkpoints=tmp_path / "kept", ledger=dying("after", 2))
     ran = run(rounds=4, run="spring", checkpoints=tmp_path / "kept")
     assert same(ran.result.arrays, whole.result.arrays)
     amounts = [ran.content(t)["amounts"] for t in range(1, 5)]
@@ -106,23 +109,18 @@ def test_another_run_counts_its_rounds_from_one(run, book):
     ]  # fmt: skip
 
 
-def test_a_post_that_fails_leaves_the_model(book, monkeypatch):
-    def down(*args, **kwargs):
-        raise BookUnavailableError("the disk is full")
+def test_a_post_that_fails_leaves_the_model(book_path):
+    class Full(Book):
+        def post(self, *args, **kwargs):
+            raise BookUnavailableError("the disk is full")
 
-    monkeypatch.setattr(Book, "post", down)
-    paid = PaidStrategy(FedAvg(), terms=terms(), ledger=book)
+    paid = PaidStrategy(FedAvg(), terms=terms(), ledger=Full.open(book_path))
     grid = LocalGrid(nodes(3), Honest())
-    messages = paid.configure_train(1, model(), _config(), grid)
+    messages = paid.configure_train(1, model(), ConfigRecord(), grid)
     replies = grid.send_and_receive(messages)
     with pytest.raises(RuntimeError, match="not booked, so its aggregate is not used"):
         paid.aggregate_train(1, replies)
-
-
-def _config():
-    from flwr.app import ConfigRecord
-
-    return ConfigRecord()
+    paid.book.close()
 
 
 def test_a_checkpoint_of_another_model_is_refused(run, tmp_path):
@@ -163,8 +161,16 @@ def test_terms_from_a_file_and_from_the_book(tmp_path, book):
 
 def test_new_terms_hold_from_their_round_on(run, book):
     old, new = terms(0.5, weights=Weights("equal")), terms(0.25, weights=Weights("equal"))
-    book.found("federation", old)
+    book.create_federation("federation", old)
     book.change_terms("federation", Terms.from_toml(new.to_toml()), from_round=2)
     ran = run(agreed=old, rounds=2)
     assert ran.content(1)["price"] == [0.5]
     assert ran.content(2)["price"] == [0.25]
+
+
+def test_new_terms_that_a_server_cannot_charge_by_are_refused_before_the_round(run, book):
+    book.create_federation("federation", terms())
+    book.change_terms("federation", terms(rule="spot-audit"), from_round=2)
+    with pytest.raises(ValueError, match="spot-audit needs recomputed updates"):
+        run(agreed=terms(), rounds=2)
+    assert [t for _, t, _, _ in book.rounds("federation")] == [1]

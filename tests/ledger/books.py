@@ -1,11 +1,14 @@
-"""Rounds for the tests."""
+"""Books for the tests: rounds, a book with records of every kind, and forgeries."""
 
-import math
+import hashlib
+import json
 
 import numpy as np
 
-from verax.ledger import Report
-from verax.ledger.verify import verify
+from verax.ledger import Book, Report
+from verax.ledger.canonical import encode
+from verax.ledger.export import export_book
+from verax.ledger.store import entries_of
 from verax.mechanism import Price, Terms
 
 
@@ -15,7 +18,7 @@ def norms(*values, names="abcdefghijklmnopqrstuvwxyz"):
 
 def fill(book, third=5):
     """Records of every kind; `third` is what b's norm is in the third round."""
-    book.found("clinics", Terms(Price.constant(0.5), currency="EUR", scale=2))  # 1
+    book.create_federation("clinics", Terms(Price.constant(0.5), currency="EUR", scale=2))  # 1
     book.join("clinics", "a", "North")  # 2
     book.join("clinics", "b", "South")  # 3
     for t, values in enumerate([(4, 1, 1), (3, 2, 1), (5, third, 1), (2, 7, 3)], 1):
@@ -46,8 +49,35 @@ def simulate(book, federation, members, rounds, seed, run="run"):
         book.post(federation, run, t, reports)
 
 
-def verify_both(source, **given):
-    """The verdict; plain Python alone and compiled code from the start on agree about it."""
-    found = verify(source, patience=math.inf, **given)
-    assert verify(source, patience=0, **given) == found
-    return found
+def rewritten(path, change):
+    """The lines of an export after `change(content)` of every record, with consistent hashes.
+
+    The balances of the last line are recomputed as well: only what the change itself makes wrong
+    stays wrong.
+    """
+    lines, members, balances = [], {0: "escrow"}, {}
+    previous = "0" * 64
+    for line in path.read_bytes().splitlines()[:-1]:
+        content = json.loads(line)
+        change(content)
+        content["previous"] = previous
+        if content["kind"] == "join":
+            members[content["account"]] = content["member"]
+        for number, amount in entries_of(content):
+            balances[number] = balances.get(number, 0) + amount
+        lines.append(encode(content).encode())
+        previous = hashlib.sha256(lines[-1]).hexdigest()
+    named = {members[number]: amount for number, amount in balances.items() if amount}
+    end = {"balances": named, "hash": previous, "kind": "end", "sequence": len(lines)}
+    return b"".join(line + b"\n" for line in [*lines, encode(end).encode()])
+
+
+def forged(book, federation, path, change):
+    """A book in the file `path` whose records were changed before they were written."""
+    export = path.with_suffix(".jsonl")
+    export_book(book, federation, export)
+    export.write_bytes(rewritten(export, change))
+    texts = export.read_text().splitlines()[:-1]
+    with Book.create(path) as copy:
+        copy.import_records(federation, lambda: texts)
+    return path

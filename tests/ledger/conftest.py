@@ -12,7 +12,7 @@ from verax.mechanism import Price, Terms
 
 @pytest.fixture(scope="session")
 def template(tmp_path_factory):
-    """An empty book, to be copied: making one takes a quarter of a second."""
+    """An empty book, to be copied: creating one takes a quarter of a second."""
     path = tmp_path_factory.mktemp("template") / "book.db"
     Book.create(path).close()
     return path

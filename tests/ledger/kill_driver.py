@@ -1,9 +1,10 @@
-"""Kills writers at every boundary that can be reached and looks at what is left of the book.
+"""Kills writers at every boundary and checks the book afterwards.
 
 Run as `python kill_driver.py URL KILLS SEED`; prints one JSON object. Children are forked from this
-process (imports cost a second, forking a millisecond). A child posts rounds and tells each that it
-got a receipt for. It dies by SIGKILL at a boundary drawn beforehand: before or after a statement,
-at the commit, between receipt and telling; or at any moment, by the parent's clock.
+process, because imports take a second. A child posts rounds and reports each round that it has a
+receipt for. Three of four children die by SIGKILL at a boundary: the first child at the first
+boundary, the next at the second, and so on. Boundaries are before and after each statement, before
+and after the commit, and after the report. The fourth is killed by this process at a random moment.
 """
 
 import json
@@ -25,16 +26,17 @@ from verax.mechanism import Price, Terms
 
 TERMS = Terms(Price.constant(0.5), currency="EUR", scale=2)
 POSTS = 6  # of one child, if it lives
-PER_BOOK = 40  # kills on one federation; then a new one keeps the checks quick
+PER_BOOK = 40  # kills on one federation; a new one then keeps verification short
+BOUNDARIES = 60  # of the first rounds of a child
 
 
 def reports(t):
-    """Three members of a growing crowd: most rounds also take somebody in."""
+    """Three reports; in most rounds a new member joins."""
     return [Report(f"m{(t * k) % 23:02d}-{k}", statistic=float(t % 7 + k)) for k in (1, 2, 3)]
 
 
 def watched(reach):
-    """SQLite's connection, which tells of every statement."""
+    """A connection class for SQLite that calls `reach` around every statement."""
 
     class Cursor(sqlite3.Cursor):
         def execute(self, statement, *values):
@@ -59,7 +61,7 @@ def watched(reach):
 
 
 def watch(engine, reach):
-    """The same of PostgreSQL, by SQLAlchemy."""
+    """The same for PostgreSQL, by SQLAlchemy's events."""
     event.listen(engine, "before_cursor_execute", lambda *a: reach("before " + a[2].split()[0]))
     event.listen(engine, "after_cursor_execute", lambda *a: reach("after " + a[2].split()[0]))
     event.listen(engine, "commit", lambda *_: reach("before COMMIT"))
@@ -91,11 +93,11 @@ def child(url, federation, start, boundary, tell):
     os._exit(0)
 
 
-def run_child(url, federation, start, rng):
-    """One child to its end; what it told, and whether it was killed."""
+def run_child(url, federation, start, number, rng):
+    """Run one child to its end; returns its reported rounds, whether it was killed, and where."""
     read, write = os.pipe()
-    timed = rng.random() < 0.35
-    boundary = 0 if timed else rng.randint(1, 60)
+    timed = number % 4 == 3
+    boundary = 0 if timed else 1 + (number - number // 4) % BOUNDARIES
     pid = os.fork()
     if pid == 0:
         os.close(read)
@@ -125,14 +127,15 @@ def run_child(url, federation, start, rng):
 
 def main(url, kills, seed):
     rng = random.Random(seed)
-    wrong, where, done, complete = [], Counter(), 0, 0
+    wrong, where, done, started, complete = [], Counter(), 0, 0, 0
     federation, last = "", 0
     while done < kills:
         if not federation:
             federation, last = f"f{done}", 0
             with Book.open(url) as book:
-                book.found(federation, TERMS)
-        acknowledged, killed, place = run_child(url, federation, last + 1, rng)
+                book.create_federation(federation, TERMS)
+        acknowledged, killed, place = run_child(url, federation, last + 1, started, rng)
+        started += 1
         if killed:
             done += 1
             where[place] += 1
@@ -152,7 +155,12 @@ def main(url, kills, seed):
             federation = ""
     print(
         json.dumps(
-            {"kills": done, "where": dict(where), "wrong": wrong, "whole_but_untold": complete}
+            {
+                "kills": done,
+                "where": dict(where),
+                "wrong": wrong,
+                "complete_but_unreported": complete,
+            }
         )
     )
 

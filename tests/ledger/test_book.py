@@ -5,13 +5,13 @@ from books import norms
 
 from verax.ledger import Book, BookError, Report, Transfer
 from verax.ledger.verify import verify
-from verax.mechanism import Policy, Price, Terms, Weights, charge
+from verax.mechanism import Policy, Price, Statistics, Terms, Weights, charge
 
 
 @pytest.fixture
 def book(url, terms):
     with Book.create(url) as opened:
-        opened.found("clinics", terms)
+        opened.create_federation("clinics", terms)
         yield opened
         assert verify(url, federation="clinics").ok
 
@@ -72,7 +72,8 @@ def test_the_same_round_with_other_content_is_refused(book, reports, words):
         ([*norms(1, 2), Report("a", statistic=1.0)], "reports twice"),
         ([Report("a", statistic=1.0, weight=-1.0)], "weight"),
         ([Report("a", statistic=1.0, weight=7.0)], "mean 7"),
-        ([Report("a", "missing", weight=2.0)], "cannot have a weight"),
+        ([Report("a", "missing", weight=2.0)], "has no weight and no statistic"),
+        ([Report("a", "missing", 3.0)], "has no weight and no statistic"),
         ([Report("", statistic=1.0)], "member is ''"),
         ([Report("escrow", statistic=1.0)], "escrow"),
         (norms(1e30, 1), "63 bits"),
@@ -90,7 +91,7 @@ def test_what_cannot_be_charged_changes_nothing(book, reports, words):
 
 @pytest.mark.parametrize("round_", [0, -1, 1.5, True, 2**63])
 def test_rounds_are_whole_numbers_from_one(book, round_):
-    with pytest.raises(BookError, match="whole number"):
+    with pytest.raises(BookError, match=r"whole number in 1 … 9223372036854775807"):
         book.post("clinics", "first", round_, norms(1, 2))
 
 
@@ -102,7 +103,7 @@ def test_lonely_and_empty_rounds_cost_nothing(book):
 
 def test_entries_of_rounds_of_any_size(url, terms):
     with Book.open(url) as book:
-        book.found("crowd", terms)
+        book.create_federation("crowd", terms)
         names = [f"m{i:03d}" for i in range(300)]
         for t, size in enumerate((2, 3, 7, 127, 128, 129, 255, 257, 300), 1):
             # whoever is excused has an amount of zero, and no entry
@@ -111,11 +112,11 @@ def test_entries_of_rounds_of_any_size(url, terms):
     assert verify(url).ok
 
 
-def test_founding_again(book, terms):
-    assert not book.found("clinics", terms).posted
+def test_creating_a_federation_again(book, terms):
+    assert not book.create_federation("clinics", terms).posted
     with pytest.raises(BookError, match="other terms"):
-        book.found("clinics", Terms(Price.constant(1.0), currency="EUR", scale=2))
-    book.found("banks", terms)
+        book.create_federation("clinics", Terms(Price.constant(1.0), currency="EUR", scale=2))
+    book.create_federation("banks", terms)
     assert book.federations() == ["banks", "clinics"]
     with pytest.raises(BookError, match="not in the book"):
         book.balances("schools")
@@ -124,14 +125,14 @@ def test_founding_again(book, terms):
 def test_joining_and_leaving(book):
     assert book.join("clinics", "key-1", "North", from_round=3).posted
     assert not book.join("clinics", "key-1", "North", from_round=3).posted
-    with pytest.raises(BookError, match="no member in round 2"):
+    with pytest.raises(BookError, match="not a member in round 2"):
         book.post("clinics", "first", 2, [Report("key-1", statistic=1.0)])
     book.post("clinics", "first", 3, [Report("North", statistic=1.0), *norms(3)])
     assert book.balances("clinics") == {"key-1": -100, "a": 100}
     book.leave("clinics", "North", from_round=5, run="first")
     book.post("clinics", "first", 4, [Report("key-1", statistic=1.0), *norms(1)])
     for run, t in (("first", 5), ("second", 1)):
-        with pytest.raises(BookError, match="no member"):
+        with pytest.raises(BookError, match="not a member"):
             book.post("clinics", run, t, [Report("key-1", statistic=1.0)])
     book.join("clinics", "key-1", "North again")
     book.post("clinics", "first", 5, [Report("key-1", statistic=1.0)])
@@ -172,12 +173,12 @@ def test_own_prices_follow_the_order_of_the_terms_not_of_the_book(book):
         currency="EUR",
         scale=2,
     )
-    book.found("closed", own)
+    book.create_federation("closed", own)
     for member, label in (("x", ""), ("key", "North"), ("z", "")):
         book.join("closed", member, label)
     reports = [Report("x", statistic=5.0), Report("z", statistic=7.0)]
     receipt = book.post("closed", "first", 1, reports)
-    right = charge(own, 1, [7.0, 0.0, 5.0], ["ok", "missing", "ok"]).amounts
+    right = charge(own, 1, Statistics([7.0, 0.0, 5.0]), ["ok", "missing", "ok"]).amounts
     assert receipt.payments == pytest.approx(dict(zip(["z", "key", "x"], right, strict=True)))
     assert receipt.amounts["key"] == 300
     assert sum(receipt.amounts.values()) == 0
@@ -187,14 +188,14 @@ def test_own_prices_follow_the_order_of_the_terms_not_of_the_book(book):
     with pytest.raises(BookError, match="has not joined"):
         book.post("closed", "first", 2, [Report("y", statistic=1.0)])
     book.leave("closed", "x", from_round=2)
-    with pytest.raises(BookError, match="who is no member in round 2"):
+    with pytest.raises(BookError, match="who is not a member in round 2"):
         book.post("closed", "first", 2, [])
 
 
 @pytest.mark.parametrize("rule", ["squared-distance", "groves-ledyard"])
 def test_gram_rules_follow_the_reports_into_the_order_of_the_book(book, rule):
     terms = Terms(Price.constant(0.1), rule=rule, currency="EUR", scale=4)
-    book.found("gram", terms)
+    book.create_federation("gram", terms)
     for member in "dcba":
         book.join("gram", member)
     vectors = {"a": (1, 0, 2), "b": (0, 3, 1), "c": (2, 2, 2), "d": (5, 1, 0)}
@@ -204,7 +205,7 @@ def test_gram_rules_follow_the_reports_into_the_order_of_the_book(book, rule):
     ]
     reports = [Report("a"), Report("c", "missing"), Report("b"), Report("d")]
     receipt = book.post("gram", "first", 1, reports, gram=gram)
-    right = charge(terms, 1, gram, ["ok"] * 3).amounts
+    right = charge(terms, 1, Statistics.of_gram(gram), ["ok"] * 3).amounts
     assert [receipt.payments[m] for m in "abd"] == pytest.approx(right)
     assert receipt.amounts["c"] == 0
     assert not book.post("gram", "first", 1, reports, gram=gram).posted
@@ -224,8 +225,8 @@ def test_weights_are_those_of_the_terms(book):
     fixed = Terms(
         Price.constant(1.0), members=("a", "b", "c"), weights=Weights("fixed", (1.0, 3.0, 9.0))
     )
-    book.found("equal", equal)
-    book.found("fixed", fixed)
+    book.create_federation("equal", equal)
+    book.create_federation("fixed", fixed)
     for member in "abc":
         book.join("fixed", member)
     with pytest.raises(BookError, match=r"weight of 'b' is 2, must be 1"):
@@ -241,15 +242,15 @@ def test_weights_are_those_of_the_terms(book):
 def test_deposits_limits_and_corrections(book):
     book.post("clinics", "first", 1, norms(4, 1, 1))
     book.set_limit("clinics", 100)
-    assert [(o.member, o.balance, o.limit) for o in book.watch("clinics")] == [("a", 150, 100)]
+    assert [(o.member, o.balance, o.limit) for o in book.over_limit("clinics")] == [("a", 150, 100)]
     book.set_limit("clinics", 200, "a")
-    assert book.watch("clinics") == []
+    assert book.over_limit("clinics") == []
     book.set_limit("clinics", 10, "a")
     book.deposit("clinics", "a", 145, "cash")
     assert book.balances("clinics") == {"escrow": 145, "a": 5, "b": -75, "c": -75}
-    assert book.watch("clinics") == []
+    assert book.over_limit("clinics") == []
     book.correct("clinics", {"a": 10, "b": -10}, "late", corrects=2)
-    assert [o.balance for o in book.watch("clinics")] == [15]
+    assert [o.balance for o in book.over_limit("clinics")] == [15]
     for amounts, words in (({"a": 1}, "sum to zero"), ({"a": 2**63, "b": -(2**63)}, "63 bits")):
         with pytest.raises(BookError, match=words):
             book.correct("clinics", amounts, "why")
@@ -261,6 +262,10 @@ def test_deposits_limits_and_corrections(book):
         book.deposit("clinics", "nobody", 1)
     with pytest.raises(BookError, match="deposit is 0"):
         book.deposit("clinics", "a", 0)
+    with pytest.raises(BookError, match="deposit is 9223372036854775808 units, exceeds the limit"):
+        book.deposit("clinics", "a", 2**63)
+    with pytest.raises(BookError, match="limit is -1 units, exceeds the limit of 63 bits: 0 …"):
+        book.set_limit("clinics", -1)
 
 
 def test_settling_needs_the_book_as_it_was(book):
@@ -287,7 +292,7 @@ def test_balances_beyond_63_bits_are_still_exact(book):
 
 def test_two_books_see_each_other(url, terms):
     with Book.create(url) as one, Book.open(url) as two:
-        one.found("clinics", terms)
+        one.create_federation("clinics", terms)
         one.post("clinics", "first", 1, norms(4, 1))
         two.join("clinics", "c")
         one.join("clinics", "d")
@@ -312,3 +317,40 @@ def test_schema_is_what_the_migrations_make(url):
         context = MigrationContext.configure(connection)
         assert compare_metadata(context, schema.metadata) == []
         assert ScriptDirectory.from_config(config(connection)).get_heads() == [schema.REVISION]
+
+
+@pytest.mark.parametrize(
+    ("terms", "words"),
+    [
+        (
+            Terms(Price.constant(1e300)),
+            r"price is 1e\+300, must be at most 9\.22337e\+12 ",
+        ),
+        (
+            Terms(Price.constant(10.0), scale=18),
+            r"10, must be at most 9\.22337 at scale 18",
+        ),
+        (Terms(Price.discounted(1e13, 0.1, 5)), "price is 1e\\+13"),
+        (Terms(Price.constant(1.0), policy=Policy("flat-fee", fee=1e20)), r"policy\.fee is 1e\+20"),
+        (
+            Terms(Price.constant(1.0), members=("a", "b"), allowances=((1e20, -1e20),)),
+            r"allowance is 1e\+20",
+        ),
+        (Terms(Price.constant(1.0, rounds=2**63)), r"price\.rounds is 9223372036854775808"),
+    ],
+)
+def test_terms_that_no_book_can_hold_are_refused_at_once(path, terms, words):
+    with Book.open(path) as book:
+        with pytest.raises(BookError, match=words):
+            book.create_federation("clinics", terms)
+        assert book.federations() == []
+        first = Terms(Price.constant(1.0), scale=terms.scale)
+        book.create_federation("clinics", first)
+        with pytest.raises(BookError, match=words):
+            book.change_terms("clinics", terms, from_round=2)
+
+
+def test_the_largest_price_of_a_book_can_be_charged(path):
+    with Book.open(path) as book:
+        book.create_federation("clinics", Terms(Price.constant(9.2e18), scale=0))
+        assert book.post("clinics", "r", 1, norms(1, 0)).amounts["a"] == 9200000000000000000

@@ -2,15 +2,17 @@
 
 import numpy as np
 import pytest
+from books import forged
 
 from verax.ledger import Book, Report
 from verax.ledger.verify import verify
-from verax.mechanism import RULES, Policy, Price, Terms, Weights
+from verax.mechanism import BUILT_IN, Policy, Price, Terms, Weights, rule_named
 
 ACTIONS = ("excuse", "flat-fee", "largest")
+RULES = [rule.name for rule in BUILT_IN]
 PRICES = {
     "one": Price.constant(0.37),
-    "discounted": Price(((0.37,),), discount=0.05, rounds=40),
+    "discounted": Price.discounted(0.37, 0.05, 40),
     "blocks": Price(((0.2,), (0.9,)), starts=(1, 4), rounds=40),
     "own": Price(((0.1, 0.2, 0.7, 0.0, 1.1),)),
     "own blocks": Price(
@@ -38,7 +40,7 @@ def test_every_rule_is_verified(path, rule):
                 scale=int(rng.integers(0, 9)),
             )
             name = f"f{k}"
-            book.found(name, terms)
+            book.create_federation(name, terms)
             for member in "abcde" if closed else "":
                 book.join(name, member)
             for t in range(1, 7):
@@ -46,7 +48,7 @@ def test_every_rule_is_verified(path, rule):
                 vectors = rng.normal(0, 2, (5, 3))
                 ok = [i for i, fate in enumerate(fates) if fate == "ok"]
                 gram = None
-                if RULES[rule].statistic == "gram":
+                if rule_named(rule).reads == "distances":
                     gram = (vectors @ vectors.T)[np.ix_(ok, ok)]
                 reports = [
                     Report("abcde"[i], fate, None if gram is not None or fate != "ok" else
@@ -62,25 +64,25 @@ def test_every_rule_is_verified(path, rule):
 
 
 @pytest.mark.parametrize("rule", [name for name in RULES if name != "none"])
-def test_and_a_wrong_payment_is_seen_under_every_rule(path, rule, monkeypatch):
-    from verax.ledger import round as rounds
-
-    right = rounds.charge
-
-    def wrong(*given):
-        payments = right(*given)
-        payments.amounts[:2] += (0.01, -0.01)
-        return payments
-
+def test_a_wrong_payment_is_found_under_every_rule(path, tmp_path, rule):
     terms = Terms(Price.constant(0.5), rule=rule, scale=2)
     vectors = np.random.default_rng(3).normal(0, 1, (3, 4))
     gram = vectors @ vectors.T
+
+    def change(content):
+        if content["kind"] == "round":
+            content["payments"][0] += 0.01
+            content["payments"][1] -= 0.01
+            content["amounts"][0] += 1
+            content["amounts"][1] -= 1
+
     with Book.open(path) as book:
-        book.found("clinics", terms)
-        monkeypatch.setattr(rounds, "charge", wrong)
-        if RULES[rule].statistic == "gram":
+        book.create_federation("clinics", terms)
+        if rule_named(rule).reads == "distances":
             book.post("clinics", "r", 1, [Report(m) for m in "abc"], gram)
         else:
             reports = [Report(m, statistic=gram[i, i]) for i, m in enumerate("abc")]
             book.post("clinics", "r", 1, reports)
-    assert [each.kind for each in verify(path).findings] == ["payment"]
+        wrong = forged(book, "clinics", tmp_path / "forged.db", change)
+    assert verify(path).ok
+    assert [each.kind for each in verify(wrong).findings] == ["payment"]

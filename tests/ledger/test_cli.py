@@ -56,14 +56,14 @@ def verax(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def book(verax):
-    verax("init book.db --federation clinics --terms terms.toml")
+    verax("create book.db --federation clinics --terms terms.toml")
     verax("post book.db --file rounds.jsonl")
     return verax
 
 
-def test_from_founding_to_settlement(book):
+def test_from_creation_to_settlement(book):
     verax = book
-    assert "was there already" in verax("init book.db --federation clinics --terms terms.toml")
+    assert "had it already" in verax("create book.db --federation clinics --terms terms.toml")
     assert "0 rounds booked, 2 were" in verax("post book.db --file rounds.jsonl")
     owed = verax("balances book.db --json")
     assert owed["balances"] == {"north": 225, "south": -75, "west": -150}
@@ -120,7 +120,7 @@ def test_a_members_own_record(book, mine, code, words):
 
 
 def test_own_record_sees_weights_and_statuses(verax):
-    verax("init book.db --federation clinics --terms terms.toml")
+    verax("create book.db --federation clinics --terms terms.toml")
     reports = [
         {"member": "north", "statistic": 4.0 * 0.25, "weight": 0.5},
         {"member": "south", "statistic": 1.0 * 2.25, "weight": 1.5},
@@ -137,7 +137,7 @@ def test_own_record_sees_weights_and_statuses(verax):
 
 def test_statements(book):
     text = book("statement book.db north")
-    assert "Every charge, recomputed" in text
+    assert "Every charge equals the one recomputed" in text
     assert "2.25" in text
     assert book("statement book.db north --json")["closing"] == 225
     assert book("statement book.db north --format csv").startswith("sequence,time,kind,run,round")
@@ -150,7 +150,7 @@ def test_statements(book):
 
 
 def test_limits_deposits_corrections_terms_members(book):
-    assert "nobody" in book("watch book.db")
+    assert "no debt exceeds" in book("watch book.db")
     book("limit book.db 2.00")
     assert "north" in book("watch book.db", code=1)
     assert book("limit book.db none --json")["posted"]
@@ -190,7 +190,7 @@ def test_posting_from_standard_input_and_what_is_refused(book):
 
 
 def test_the_export_of_an_odd_name_stays_in_the_folder(verax):
-    verax("init book.db --federation ../../outside --terms terms.toml")
+    verax("create book.db --federation ../../outside --terms terms.toml")
     before = set(verax.folder.parent.iterdir())
     assert verax("export book.db --json")["file"] == "outside.jsonl"
     assert (verax.folder / "outside.jsonl").exists()
@@ -198,7 +198,7 @@ def test_the_export_of_an_odd_name_stays_in_the_folder(verax):
 
 
 def test_which_federation(book):
-    book("init book.db --federation banks --terms terms.toml")
+    book("create book.db --federation banks --terms terms.toml")
     assert "holds 'banks', 'clinics'" in book("balances book.db", code=2)
     assert book("balances book.db --federation clinics --json")["federation"] == "clinics"
     assert book("verify book.db").count("nothing wrong found") == 2
@@ -206,23 +206,33 @@ def test_which_federation(book):
 
 
 def test_a_price_is_enough_to_begin(verax):
-    verax("init book.db --federation clinics --price 0.5 --currency EUR --scale 2")
+    verax("create book.db --federation clinics --price 0.5 --currency EUR --scale 2")
     assert verax("post book.db --json", line(1, 4.0, 1.0, 1.0))["amounts"]["north"] == 150
+    assert "must be at most 9.22337e+12" in verax(
+        "create book.db --federation banks --price 1e300", code=2
+    )
+    assert "must be a finite number" in verax(
+        "create book.db --federation banks --price nan", code=2
+    )
+    (verax.folder / "dear.toml").write_text(TERMS.replace("0.5", "1e300"))
+    assert "must be at most" in verax("terms book.db --terms dear.toml --from-round 9", code=2)
+    beyond = "terms book.db --terms terms.toml --from-round 99999999999999999999"
+    assert "must be a whole number in 1 … 9223372036854775807" in verax(beyond, code=2)
     both = "--price 1 --terms terms.toml"
     for options in ("", both):
-        assert "either" in verax(f"init book.db --federation banks {options}", code=2)
+        assert "either" in verax(f"create book.db --federation banks {options}", code=2)
 
 
 def test_missing_books_and_terms(verax):
-    assert "verax ledger init" in verax("balances nothing.db", code=2)
+    assert "verax ledger create" in verax("balances nothing.db", code=2)
     assert "nothing.db" in verax("verify nothing.db", code=2)
-    assert "none.toml" in verax("init b.db --federation x --terms none.toml", code=2)
+    assert "none.toml" in verax("create b.db --federation x --terms none.toml", code=2)
     assert not (verax.folder / "b.db").exists()
 
 
 def test_help_lists_every_command(verax):
     commands = {each.name or each.callback.__name__ for each in app.registered_commands}
-    wanted = "init post rounds balances statement settle verify export checkpoint import watch"
+    wanted = "create post rounds balances statement settle verify export checkpoint import watch"
     assert set(wanted.split()) <= commands
     text = verax("--help")
     for name in commands:

@@ -36,7 +36,7 @@ print(json.dumps(posted))
 def test_writers_share_a_book(url, terms, writers):
     rounds = 25
     with Book.open(url) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
     running = [
         subprocess.Popen(
             [sys.executable, "-c", WRITER, url, f"w{i}", str(rounds)],
@@ -67,11 +67,11 @@ def test_writers_share_a_book(url, terms, writers):
     assert found.rounds == rounds * (writers + 1)
 
 
-def test_founding_and_creating_at_the_same_time(request, tmp_path, postgres):
+def test_books_and_federations_created_at_the_same_time(request, tmp_path, postgres):
     code = (
         "import sys; from verax.ledger import Book; from verax.mechanism import Price, Terms\n"
         "with Book.create(sys.argv[1]) as book:\n"
-        "    print(book.found('clinics', Terms(Price.constant(0.5))).posted)"
+        "    print(book.create_federation('clinics', Terms(Price.constant(0.5))).posted)"
     )
     for url in (str(tmp_path / "new.db"), postgres()):
         running = [
@@ -96,7 +96,7 @@ def test_threads_share_one_book(url, terms):
     from concurrent.futures import ThreadPoolExecutor
 
     with Book.open(url) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
         with ThreadPoolExecutor(4) as pool:
             done = list(
                 pool.map(lambda t: book.post("clinics", "r", t // 2 + 1, norms(4, 1)), range(40))

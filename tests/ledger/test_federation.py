@@ -1,4 +1,4 @@
-"""A federation of 50 members over 1,000 rounds: posted, verified, recomputed, settled."""
+"""A federation of 50 members over 300 rounds: posted, verified, recomputed, settled."""
 
 import csv
 import io
@@ -7,9 +7,10 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from books import norms, simulate
+from books import forged, norms, simulate
 
 from verax.ledger import Book, Report
 from verax.ledger.export import export_book, import_book
@@ -17,6 +18,8 @@ from verax.ledger.settlement import settle
 from verax.ledger.statement import make_statement, to_csv, to_html, to_json
 from verax.ledger.verify import verify
 from verax.mechanism import Policy, Price, Terms
+
+ROUNDS = 300
 
 # By hand and in fractions, with nothing of Verax: price 1/2, missing excused, rejected as the
 # largest, errors pay a fee of 3 that the others share.
@@ -55,14 +58,23 @@ print(json.dumps(sums))
 
 
 @pytest.fixture(scope="module")
+def exported(big):
+    """An export of the big book."""
+    path = Path(big).with_suffix(".jsonl")
+    with Book.open(big) as book:
+        export_book(book, "net", path)
+    return path
+
+
+@pytest.fixture(scope="module")
 def big(template, tmp_path_factory):
     path = str(shutil.copy(template, tmp_path_factory.mktemp("big") / "book.db"))
     terms = Terms(
         Price.constant(0.5), policy=Policy(error="flat-fee", fee=3.0), currency="EUR", scale=4
     )
     with Book.open(path) as book:
-        book.found("net", terms)
-        simulate(book, "net", members=50, rounds=1000, seed=7)
+        book.create_federation("net", terms)
+        simulate(book, "net", members=50, rounds=ROUNDS, seed=7)
     return path
 
 
@@ -70,27 +82,25 @@ def test_every_round_sums_to_zero(big):
     raw = sqlite3.connect(big)
     sums = raw.execute("SELECT sequence, sum(amount) FROM entry GROUP BY sequence").fetchall()
     raw.close()
-    assert len(sums) == 1000
+    assert len(sums) == ROUNDS
     assert {total for _, total in sums} == {0}
 
 
-def test_verify_is_clean(big, tmp_path):
+def test_verify_is_clean(big, exported):
     found = verify(big)
     assert found.ok, found.findings
-    assert (found.rounds, found.entries) == (1000, 50_000)
+    assert (found.rounds, found.entries) == (ROUNDS, 50 * ROUNDS)
     with Book.open(big) as book:
         assert found.balances == book.balances("net")
-        export_book(book, "net", tmp_path / "net.jsonl")
-    exported = verify(tmp_path / "net.jsonl")
-    assert exported.ok
-    assert exported.hash == found.hash
+    of_export = verify(exported)
+    assert of_export.ok
+    assert (of_export.hash, of_export.balances) == (found.hash, found.balances)
 
 
-def test_an_independent_script_comes_to_the_same_units(big, tmp_path):
+def test_an_independent_script_comes_to_the_same_units(big, exported):
     with Book.open(big) as book:
-        export_book(book, "net", tmp_path / "net.jsonl")
         done = subprocess.run(
-            [sys.executable, "-I", "-c", INDEPENDENT, tmp_path / "net.jsonl"],
+            [sys.executable, "-I", "-c", INDEPENDENT, exported],
             capture_output=True, text=True, check=True,
         )  # fmt: skip
         again = json.loads(done.stdout)
@@ -98,7 +108,7 @@ def test_an_independent_script_comes_to_the_same_units(big, tmp_path):
         statement = make_statement(book, "net", "m007")
     assert statement.closing == again["m007"]
     assert statement.differing == []
-    assert len(statement.lines) == 1000
+    assert len(statement.lines) == ROUNDS
     assert sum(line.amount for line in statement.lines) == again["m007"]
 
 
@@ -114,13 +124,12 @@ def test_settling_brings_every_balance_to_zero(big, tmp_path):
     assert verify(copy).ok
 
 
-def test_an_import_is_the_same_book(big, tmp_path):
+def test_an_import_is_the_same_book(big, exported, tmp_path):
     with Book.open(big) as book:
-        export_book(book, "net", tmp_path / "net.jsonl")
         head = book.head("net")
     with Book.create(tmp_path / "copy.db") as copy:
-        assert import_book(copy, tmp_path / "net.jsonl") == ("net", head[0])
-        assert import_book(copy, tmp_path / "net.jsonl") == ("net", 0)
+        assert import_book(copy, exported) == ("net", head[0])
+        assert import_book(copy, exported) == ("net", 0)
         assert copy.head("net") == head
         copy.post("net", "later", 1, [Report("m001", statistic=1.0)])
     assert verify(tmp_path / "copy.db").ok
@@ -176,16 +185,17 @@ def test_a_statement_shows_everything_that_moved_a_balance(small):
         assert data["differing"] == 0
         page = to_html(statement)
     assert "Statement of North" in page
-    assert "Every charge above equals" in page
+    assert "Every charge equals" in page
 
 
-def test_a_statement_shows_a_wrong_charge(small, monkeypatch):
-    from verax.ledger import round as rounds
+def test_a_statement_shows_a_wrong_charge(small, tmp_path):
+    def change(content):
+        if content["kind"] == "round" and content["round"] == 1:
+            content["amounts"] = [200, -100, -100]
 
     with Book.open(small) as book:
-        with monkeypatch.context() as patch:
-            patch.setattr(rounds, "to_units", lambda *_: [100, -50, -50])
-            book.post("clinics", "first", 8, norms(4, 1, 1))
+        wrong = forged(book, "clinics", tmp_path / "wrong.db", change)
+    with Book.open(wrong) as book:
         statement = make_statement(book, "clinics", "a")
-    assert [(x.round, x.amount, x.recomputed) for x in statement.differing] == [(8, 100, 75)]
-    assert "were not charged as the terms say" in to_html(statement)
+    assert [(x.round, x.amount, x.recomputed) for x in statement.differing] == [(1, 200, 150)]
+    assert "were NOT charged as the terms say" in to_html(statement)

@@ -36,8 +36,8 @@ NASTY = [
 def test_names_are_data(url, terms, tmp_path):
     with Book.open(url) as book:
         for name in NASTY[:3]:
-            book.found(name, terms)
-        book.found("clinics", terms)
+            book.create_federation(name, terms)
+        book.create_federation("clinics", terms)
         reports = [Report(name, statistic=float(i)) for i, name in enumerate(NASTY)]
         book.post("clinics", NASTY[0], 1, reports)
         book.post("clinics", NASTY[6], 1, [Report(NASTY[0], "error", reason="\x00\x1b[31m" * 200)])
@@ -66,10 +66,10 @@ def test_names_are_data(url, terms, tmp_path):
 )  # fmt: skip
 def test_names_that_deceive_readers_are_refused(path, terms, name):
     with Book.open(path) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
         head = book.head("clinics")
         for act in (
-            lambda: book.found(name, terms),
+            lambda: book.create_federation(name, terms),
             lambda: book.post("clinics", name, 1, norms(1, 2)),
             lambda: book.post("clinics", "r", 1, [Report(name, statistic=1.0)]),
             lambda: book.join("clinics", name),
@@ -91,7 +91,7 @@ def test_names_that_deceive_readers_are_refused(path, terms, name):
 )  # fmt: skip
 def test_no_two_members_look_the_same(path, terms, first, second):
     with Book.open(path) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
         if first != "escrow":
             book.join("clinics", "key-1", first)
         with pytest.raises(BookError, match="looks like"):

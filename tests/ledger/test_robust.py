@@ -24,7 +24,7 @@ from verax.mechanism import Price, Terms
 @pytest.fixture
 def book(path, terms):
     with Book.open(path, wait=0.2) as opened:
-        opened.found("clinics", terms)
+        opened.create_federation("clinics", terms)
         opened.post("clinics", "first", 1, norms(4, 1, 1))
         yield opened
 
@@ -55,7 +55,7 @@ def test_a_full_disk(book, path):
 def test_a_disk_that_refuses_to_write(path, terms):
     """The kernel refuses to let the file grow, as at a quota."""
     with Book.open(path) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
         book.post("clinics", "first", 1, norms(4, 1, 1))
     code = (
         "import sys, resource; from verax.ledger import Book, Report\n"
@@ -87,7 +87,7 @@ volume = Path(sys.argv[1])
 (volume / "ballast").write_bytes(bytes(200_000))
 path, last = volume / "book.db", 0
 with Book.create(path) as book:
-    book.found("clinics", Terms(Price.constant(0.5)))
+    book.create_federation("clinics", Terms(Price.constant(0.5)))
     try:
         for t in range(1, 9999):
             reports = [Report(f"m{i}", statistic=float(i)) for i in range(50)]
@@ -196,7 +196,7 @@ def test_a_failed_write_leaves_nothing_and_a_closed_book_holds_nothing(book, pat
 
 def test_a_lock_that_goes_away_in_time(path, terms):
     with Book.open(path, wait=20) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
         other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
         threading.Timer(0.4, lambda: other.execute("ROLLBACK")).start()
@@ -211,7 +211,7 @@ def test_a_locked_row_in_postgres(new_postgres, terms):
 
     url = new_postgres()
     with Book.open(url, wait=0.3) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
         with psycopg.connect(url.replace("+psycopg", "")) as other:
             other.execute("SELECT * FROM federation FOR UPDATE")
             with pytest.raises(BookUnavailableError, match="locked by another writer"):
@@ -231,7 +231,7 @@ def drop_all(postgres, url):
 def test_a_dropped_connection_is_made_anew(postgres, new_postgres, terms):
     url = new_postgres()
     with Book.open(url) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
         for t in range(1, 4):
             drop_all(postgres, url)
             assert book.post("clinics", "first", t, norms(1, 2)).posted
@@ -242,7 +242,7 @@ def test_a_dropped_connection_is_made_anew(postgres, new_postgres, terms):
 def test_a_connection_dropped_in_the_middle(postgres, new_postgres, terms, at):
     url = new_postgres()
     with Book.open(url) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
         book.post("clinics", "first", 1, norms(1, 2))
         drops = [1]
 
@@ -265,7 +265,7 @@ def test_a_commit_whose_answer_is_lost_is_not_repeated_blindly(new_postgres, ter
 
     url = new_postgres()
     with Book.open(url) as book:
-        book.found("clinics", terms)
+        book.create_federation("clinics", terms)
         book.post("clinics", "first", 1, norms(1, 2))
         commit, drops = book.engine.dialect.do_commit, [1]
 
@@ -299,7 +299,7 @@ def test_a_database_that_does_not_exist(new_postgres):
         Book.open(url)
 
 
-@pytest.mark.parametrize(("version", "words"), [("9999", "newer Verax"), ("0000", "older schema")])
+@pytest.mark.parametrize(("version", "words"), [("9999", "schema 9999"), ("0000", "schema 0000")])
 def test_another_schema(book, path, version, words):
     book.close()
     with sqlite3.connect(path) as raw:
@@ -373,8 +373,8 @@ def test_somebody_elses_database_is_left_alone(tmp_path):
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("nowhere/book.db", "make the folder first"),
-        ("missing.db", "verax ledger init"),
+        ("nowhere/book.db", "create the folder first"),
+        ("missing.db", "verax ledger create"),
         (".", "is a folder"),
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
@@ -397,7 +397,7 @@ def test_secrets_stay_out_of_errors(tmp_path):
 
 def test_a_round_past_the_terms(path):
     with Book.open(path) as book:
-        book.found("short", Terms(Price(((0.5,),), discount=0.1, rounds=3)))
+        book.create_federation("short", Terms(Price.discounted(0.5, 0.1, 3)))
         book.post("short", "r", 3, norms(1, 2))
         with pytest.raises(ValueError, match="outside the terms' rounds"):
             book.post("short", "r", 4, norms(1, 2))

@@ -33,7 +33,7 @@ def most_groups(values):
     return best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(st.integers(-6, 6), max_size=7))
 def test_fewest_against_brute_force(values):
     values = [*values, -sum(values)]
@@ -45,7 +45,7 @@ def test_fewest_against_brute_force(values):
     assert len(result.transfers) == len(owing) - most_groups(owing)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.integers(-(10**15), 10**15), min_size=EXACT, max_size=60))
 def test_greedy_beyond(values):
     values = [*values, -sum(values)]

@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose
 from verax.game import Quadratics
 from verax.mechanism import (
     Blocks,
+    Price,
     Sensitivities,
     common_profile,
     constant_steps,
@@ -37,7 +38,8 @@ def test_blocks():
     assert refined_blocks(1).starts == (1,)
     assert refined_blocks(2).starts == (1, 2)
     assert len(refined_blocks(1000, per_halving=2)) > len(blocks)
-    assert_allclose(Blocks((1, 3), 4).per_round([[1.0, 2.0], [3.0, 4.0]])[1:3], [[1, 2], [3, 4]])
+    profile = Price.profile(Blocks((1, 3), 4), [[1.0, 2.0], [3.0, 4.0]])
+    assert_allclose(profile.per_round()[1:3], [[1, 2], [3, 4]])
 
 
 def test_sensitivities_equal_finite_differences():
@@ -67,7 +69,7 @@ def test_individual_prices_make_honesty_stationary(seed):
     game, blocks = federation(seed), refined_blocks(24)
     steps, start = constant_steps(0.3, 24), game.optimum() + 0.5
     profile = individual_profile(game.sensitivities(start, steps, blocks), blocks)
-    left = marginal(game, blocks, profile.per_round, steps, start)
+    left = marginal(game, blocks, profile.price.per_round(), steps, start)
     charged = profile.prices > 0
     assert np.any(charged)
     assert_allclose(left[charged], 0, atol=1e-10)
@@ -108,7 +110,7 @@ def test_common_profile_is_the_least_squares_compromise():
     assert np.all(profile.prices == profile.prices[:, :1])
     last = np.sum(profile.residual[-1] ** 2)
     for factor in (0.99, 1.01):
-        worse = profile.per_round.copy()
+        worse = profile.price.per_round()
         worse[-1] *= factor
         other = marginal(game, blocks, worse, steps, [1.0, 1.0, 1.0])
         assert np.sum(other[-1] ** 2) > last
@@ -119,11 +121,11 @@ def test_no_tried_deviation_gains_at_the_profile():
     game = federation(2)
     steps, start = constant_steps(0.3, 16), game.optimum() + 0.3
     blocks = Blocks(tuple(range(1, 17)), 16)
-    profile = individual_profile(game.sensitivities(start, steps, blocks), blocks)
+    prices = individual_profile(game.sensitivities(start, steps, blocks), blocks).price.per_round()
     rng = np.random.default_rng(0)
     for i in range(game.clients):
         free = game.best_timed(i, start, steps, 0.0, bounds=(1.0, 5.0))
-        priced = game.best_timed(i, start, steps, profile.per_round, bounds=(1.0, 5.0), rng=rng)
+        priced = game.best_timed(i, start, steps, prices, bounds=(1.0, 5.0), rng=rng)
         assert priced.gain <= 0.02 * free.gain
 
 

@@ -1,5 +1,8 @@
 """All rules on the same tests; a new rule is one line in RULES below."""
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -12,6 +15,7 @@ from verax.mechanism import (
     SpotAudit,
     SquaredDistance,
     SquaredNorm,
+    Statistics,
     pay,
     spread,
 )
@@ -44,9 +48,21 @@ def by_the_book(rule, messages):
     return np.array(result)
 
 
-def statistics(rule, messages):
+def array(rule, messages):
+    """The array that a rule reads: inner products, or squared norms."""
     gram = messages @ np.swapaxes(messages, -1, -2)
-    return gram if rule.statistic == "gram" else np.diagonal(gram, axis1=-2, axis2=-1)
+    return gram if rule.reads == "distances" else np.diagonal(gram, axis1=-2, axis2=-1)
+
+
+def known(rule, values):
+    """An array as the statistics that a rule reads."""
+    if rule.reads == "distances":
+        return Statistics.of_gram(values)
+    return Statistics(**{rule.reads: values})
+
+
+def statistics(rule, messages):
+    return known(rule, array(rule, messages))
 
 
 @st.composite
@@ -82,13 +98,14 @@ class TestEveryRule:
     def test_absent_clients_do_not_count(self, rule, messages, data):
         n = len(messages)
         here = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), min_size=1))))
-        alone = statistics(rule, messages[here])
+        alone = array(rule, messages[here])
         dense, present = spread(alone, here, n)
-        whole = pay(rule, dense, present=present)
-        assert_allclose(whole.amounts[here], pay(rule, alone).amounts, rtol=1e-12)
-        polluted = np.where(dense == 0, np.nan, dense)  # what absent clients hold is not looked at
-        if rule.statistic != "gram":
-            assert_array_equal(pay(rule, polluted, present=present).amounts, whole.amounts)
+        whole = pay(rule, known(rule, dense), present=present)
+        assert_allclose(whole.amounts[here], pay(rule, known(rule, alone)).amounts, rtol=1e-12)
+        here_both = present[:, None] & present if dense.ndim == 2 else present
+        polluted = np.where(here_both, dense, np.nan)  # entries of absent clients are ignored
+        found = pay(rule, known(rule, polluted), present=present)
+        assert_array_equal(found.amounts, whole.amounts)
 
     @given(messages=rounds(), seed=st.integers(0, 2**32))
     def test_names_do_not_matter(self, rule, messages, seed):
@@ -105,7 +122,8 @@ class TestEveryRule:
     def test_payment_is_linear_in_the_price(self, rule, messages, price):
         stats = statistics(rule, messages)
         one, many = pay(rule, stats).amounts, pay(rule, stats, price).amounts
-        assert_allclose(many, price * one, rtol=1e-9, atol=1e-12 * price * np.max(np.abs(stats)))
+        size = np.max(np.sum(messages**2, axis=1))
+        assert_allclose(many, price * one, rtol=1e-9, atol=1e-12 * price * size)
 
     def test_rounds_are_priced_each_for_itself(self, rule):
         messages = np.random.default_rng(0).standard_normal((6, 5, 4))
@@ -161,7 +179,9 @@ def test_hand_worked_numbers():
     # individual prices: 2·1 − (3·4)/1 = −10
     assert_allclose(pay(SquaredNorm(), [1.0, 4.0], [2.0, 3.0]).amounts, [-10.0, 10.0])
     # two clients are always equally far from each other
-    assert_allclose(pay(SquaredDistance(), [[9.0, 1.0], [1.0, 4.0]]).amounts, [0, 0])
+    assert_allclose(
+        pay(SquaredDistance(), Statistics.of_gram([[9.0, 1.0], [1.0, 4.0]])).amounts, [0, 0]
+    )
 
 
 def test_individual_prices_follow_their_formula():
@@ -180,14 +200,15 @@ def test_allowances_shift_payments_and_keep_the_balance():
     assert_allclose(partly.amounts, [3 - 1.25, -3 + 1.25, 0])
 
 
-GRAM = [[1.0, 0.0], [0.0, -1.0]]
+def by_gram(gram):
+    return pay(SquaredDistance(), Statistics(gram=gram))
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: pay(SquaredNorm(), []), r"N ≥ 1, got \(0,\)"),
-        (lambda: pay(SquaredNorm(), 3.0), r"N ≥ 1, got \(\)"),
+        (lambda: pay(SquaredNorm(), []), r"N ≥ 1, got shape \(0,\)"),
+        (lambda: pay(SquaredNorm(), 3.0), r"N ≥ 1, got shape \(\)"),
         (lambda: pay(SquaredNorm(), [1, -2, 3]), "norms of client 1 is -2, must be ≥ 0"),
         (lambda: pay(SquaredNorm(), [1, np.nan]), "norms of client 1 is nan"),
         (lambda: pay(SquaredNorm(), [np.inf, 1]), "norms of client 0 is inf"),
@@ -198,11 +219,11 @@ GRAM = [[1.0, 0.0], [0.0, -1.0]]
         (lambda: pay(SquaredNorm(), [1, 2], present=[1, 0]), "mask of booleans"),
         (lambda: pay(SquaredNorm(), [1, 2], present=[True] * 3), "does not fit"),
         (lambda: pay(SquaredNorm(), [1, 2], allowances=[1, 1]), "sum to zero, these sum to 2"),
-        (lambda: pay(SquaredDistance(), [1, 2]), r"\(…, N, N\)"),
-        (lambda: pay(SquaredDistance(), np.ones((2, 3))), "square"),
-        (lambda: pay(SquaredDistance(), GRAM), "squared norm of client 1 is -1"),
-        (lambda: pay(SquaredDistance(), [[1, np.inf], [0, 1]]), "Gram entry of client 0 is inf"),
-        (lambda: pay(SquaredDistance(), [[1, 0.5], [0, 1]]), "symmetric"),
+        (lambda: pay(SquaredDistance(), [1, 2]), "reads distances, which were not recorded"),
+        (lambda: by_gram(np.ones((2, 3))), "square"),
+        (lambda: by_gram([[1.0, 0.0], [0.0, -1.0]]), "squared norm of client 1 is -1"),
+        (lambda: by_gram([[1, np.inf], [0, 1]]), "Gram entry of client 0 is inf"),
+        (lambda: by_gram([[1, 0.5], [0, 1]]), "symmetric"),
         (lambda: spread([1.0], [3], 3), "client 3 is outside"),
         (lambda: spread([1.0, 2.0], [1, 1], 3), "twice"),
         (lambda: spread([1.0, 2.0], [1], 3), "need values of that length"),
@@ -212,3 +233,44 @@ GRAM = [[1.0, 0.0], [0.0, -1.0]]
 def test_errors_name_the_client_and_the_value(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A rule as a user would write one: it reads inner products and may measure below zero."""
+
+    name: ClassVar[str] = "contrast"
+    reads: ClassVar[str] = "gram"
+    fewest: ClassVar[int] = 2
+
+    def measure(self, statistics, present):
+        others = np.sum(statistics.gram, axis=-1) - statistics.norms
+        return statistics.norms - others
+
+
+@given(messages=rounds(), data=st.data())
+def test_a_rule_of_the_users_own_balances(messages, data):
+    n = len(messages)
+    present = np.array(data.draw(st.lists(st.booleans(), min_size=n, max_size=n)))
+    price = 10.0 ** np.array(data.draw(st.lists(st.integers(-3, 3), min_size=n, max_size=n)))
+    found = pay(Contrast(), Statistics.of_gram(messages @ messages.T), price, present=present)
+    size = n * np.max(np.sum(messages**2, axis=1)) * price.max()
+    assert abs(found.amounts.sum()) <= 1e-12 * size
+    assert_array_equal(found.amounts[~present], 0.0)
+    assert bool(found.charged) == (present.sum() >= 2)
+    # By definition: C_i n_i less the mean of the others' levies.
+    if found.charged:
+        here = messages[present]
+        gram = here @ here.T
+        levies = price[present] * (2 * np.diagonal(gram) - gram.sum(axis=1))
+        others = (levies.sum() - levies) / (len(levies) - 1)
+        assert_allclose(found.amounts[present], levies - others, rtol=1e-9, atol=1e-12 * size)
+
+
+def test_a_rule_that_measures_another_number_of_clients_is_refused():
+    class Short(Contrast):
+        def measure(self, statistics, present):
+            return np.zeros(1)
+
+    with pytest.raises(ValueError, match=r"rule contrast measured \(1,\) for \(2,\) clients"):
+        pay(Short(), Statistics.of_gram(np.eye(2)))

@@ -24,14 +24,6 @@ def problem(**changes):
     return Problem(**(values | changes))
 
 
-def test_constant_and_discounted():
-    assert_allclose(schedule.constant(0.5, 3).prices, [0.5, 0.5, 0.5])
-    assert_allclose(schedule.constant([1.0, 2.0], 2).prices, [[1, 2], [1, 2]])
-    assert_allclose(schedule.discounted(8.0, 0.5, 4).prices, [1, 2, 4, 8])
-    assert_allclose(schedule.discounted([8.0, 4.0], 0.5, 2).prices, [[4, 2], [8, 4]])
-    assert schedule.constant(0.0, 2).log10.tolist() == [-math.inf] * 2
-
-
 @pytest.mark.parametrize(
     ("rounds", "log10"), [(100, 13.65), (1000, 147.46), (10650, 1582.26)]
 )  # of C_1·Nε/L
@@ -176,9 +168,6 @@ def test_decaying_steps():
         (lambda: constant_steps(0.0, 3), "step is 0"),
         (lambda: constant_steps(0.1, 0), "rounds is 0"),
         (lambda: decaying_steps(0.1, -1.0, 3), "offset η is -1"),
-        (lambda: schedule.constant(-1.0, 3), "price is -1"),
-        (lambda: schedule.constant(1.0, 0), "rounds is 0"),
-        (lambda: schedule.discounted(1.0, 1.0, 3), "discount rate is 1"),
     ],
 )
 def test_wrong_values(call, message):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from verax.mechanism import RULES, Blocks, Policy, Price, Terms, Weights
+from verax.mechanism import BUILT_IN, Blocks, Policy, Price, Terms, Weights
 
 amount = st.floats(0, 1e6)
 names = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=5, unique=True)
@@ -23,7 +23,7 @@ def terms(draw):
     allowance = () if kappa is None else ((kappa, -kappa, *[0.0] * (n - 2)),)
     return Terms(
         price=Price(tuple(draw(row) for _ in starts), starts, draw(st.floats(0, 0.5)), rounds=100),
-        rule=draw(st.sampled_from(sorted(RULES))),
+        rule=draw(st.sampled_from([*(rule.name for rule in BUILT_IN), "my_rules:Root"])),
         members=members,
         allowances=allowance,
         weights=draw(st.sampled_from([Weights(), Weights("equal"), Weights("fixed", (2.0,) * n)])),
@@ -41,10 +41,15 @@ def test_toml_round_trip(value):
 def test_price_forms():
     assert_allclose(Price.constant(0.5).at(10**6), [0.5])
     assert_allclose(Price.constant((1.0, 2.0)).at(1), [1, 2])
-    discounted = Price(((8.0,),), discount=0.5, rounds=4)
+    discounted = Price.discounted(8.0, 0.5, 4)
     assert_allclose([discounted.at(t)[0] for t in (1, 2, 3, 4)], [1, 2, 4, 8])
+    assert_allclose(discounted.per_round(), [[1], [2], [4], [8]])
+    assert_allclose(Price(((8.0, 4.0),), discount=0.5, rounds=2).per_round(), [[4, 2], [8, 4]])
+    assert_allclose(Price.constant(0.5, rounds=3).per_round(), [[0.5]] * 3)
+    assert_allclose(Price.constant(0.5).times(3.0).at(1), [1.5])
     profile = Price.profile(Blocks((1, 4, 5), 5), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     assert_allclose([profile.at(t) for t in (1, 3, 4, 5)], [[1, 2], [1, 2], [3, 4], [5, 6]])
+    assert_allclose(profile.per_round(), [[1, 2], [1, 2], [1, 2], [3, 4], [5, 6]])
     with pytest.raises(ValueError, match="round 6 is outside the terms' rounds 1 … 5"):
         profile.at(6)
     with pytest.raises(ValueError, match="round 0 is outside"):

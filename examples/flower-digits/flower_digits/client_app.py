@@ -1,7 +1,7 @@
-"""A member: trains on its own digits. Nothing in it knows about payments.
+"""A member: it trains on its own digits. Its training code does not depend on payments.
 
-The two mods are for tests and for the careful: `misreport` sends something else than the true
-update if the run's configuration says so, `record_updates` keeps what was sent.
+The two mods are optional: `misreport` replaces the true update if the run's configuration says so,
+and `record_updates` records the norms of the updates that are sent.
 """
 
 import time
@@ -30,7 +30,7 @@ def train_(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate_(message: Message, context: Context) -> Message:
-    """The model on the member's own test data."""
+    """Evaluate the model on the member's own test data."""
     client, task = _own(context)
     loss, accuracy = evaluate(task, client, from_record(task, message.content["arrays"]))
     examples = len(task.test[client][0])

@@ -1,4 +1,4 @@
-"""The operator: FedAvg, with payments around it."""
+"""The operator: FedAvg wrapped in `PaidStrategy`."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Train for the rounds that the configuration says."""
+    """Train for as many rounds as the configuration says."""
     config = context.run_config
     task = load(config["model"], 3, config["seed"])
     strategy = PaidStrategy(

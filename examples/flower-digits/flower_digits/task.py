@@ -33,20 +33,20 @@ def initial(task: Task, seed: int) -> ArrayRecord:
 
 
 def to_record(params) -> ArrayRecord:
-    """Parameters as Flower sends them; Flower takes NumPy's arrays, not JAX's."""
+    """Parameters as a record; Flower accepts NumPy arrays, not JAX arrays."""
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
     return ArrayRecord({jax.tree_util.keystr(path): Array(np.asarray(a)) for path, a in leaves})
 
 
 def from_record(task: Task, record: ArrayRecord):
-    """Parameters from what Flower sent."""
+    """Parameters from a record that Flower received."""
     shape = jax.eval_shape(task.init, jax.random.key(0))
     paths, tree = jax.tree_util.tree_flatten_with_path(shape)
     return tree.unflatten([record[jax.tree_util.keystr(path)].numpy() for path, _ in paths])
 
 
 @lru_cache(maxsize=4)
-def _slope(task: Task):
+def _gradient(task: Task):
     return jax.jit(jax.value_and_grad(task.loss))
 
 
@@ -63,7 +63,7 @@ def train(task: Task, client: int, params, protocol: Protocol, round_: int, seed
     first = None
     for own in rows:
         samples = tuple(array[own] for array in task.train[client])
-        loss, gradient = _slope(task)(params, samples)
+        loss, gradient = _gradient(task)(params, samples)
         params = jax.tree.map(
             lambda p, g: p - np.asarray(protocol.step, p.dtype) * g, params, gradient
         )

@@ -1,4 +1,4 @@
-"""`verax watch`: follow a running federation in the terminal, from its book."""
+"""`verax watch`: follow a running federation in the terminal, by reading its book."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.text import Text
 
 __all__ = ["watch"]
 
-#: Lines of a terminal that are not members: title, heading, borders, alarms.
-_AROUND = 12
+#: Lines of the table that are not members: title, heading, borders, alarms.
+_OTHER_LINES = 12
 
 
 def watch(
@@ -24,14 +24,19 @@ def watch(
     federation: Annotated[
         str | None, typer.Option(help="Which federation; may be left out if BOOK holds one.")
     ] = None,
-    every: Annotated[float, typer.Option(help="Seconds between looks at the book.")] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Show what is there and stop.")] = False,
-    rounds: Annotated[int | None, typer.Option(help="Stop after so many new rounds.")] = None,
+    every: Annotated[float, typer.Option(help="Seconds between readings of the book.")] = 1.0,
+    once: Annotated[
+        bool, typer.Option("--once", help="Show the rounds in the book and stop.")
+    ] = False,
+    rounds: Annotated[
+        int | None, typer.Option(help="Stop after this number of new rounds.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object a round.")] = False,
 ) -> None:
     """Follow a running federation: norms, payments and balances of each round, and alarms.
 
-    A table in a terminal, a line a round elsewhere. Ctrl-C ends it; the federation goes on.
+    Prints a table in a terminal, and one line per round elsewhere. Ctrl-C ends it; the federation
+    keeps running.
 
     For example:
 
@@ -50,10 +55,10 @@ def watch(
                 for row in new:
                     typer.echo(json.dumps(row, ensure_ascii=False) if as_json else _line(row))
             return
-        room = max(console.height - _AROUND, 3)
-        with Live(follower.table(room), console=console, refresh_per_second=4) as live:
+        most = max(console.height - _OTHER_LINES, 3)
+        with Live(follower.table(most), console=console, refresh_per_second=4) as live:
             for _ in steps:
-                live.update(follower.table(room))
+                live.update(follower.table(most))
 
 
 def _steps(
@@ -61,7 +66,7 @@ def _steps(
 ) -> Iterator[list[dict[str, Any]]]:
     seen = 0
     while True:
-        new = follower.look()
+        new = follower.read()
         if rounds is not None:
             new = new[: rounds - seen]
         seen += len(new)
@@ -72,7 +77,7 @@ def _steps(
 
 
 class _Follower:
-    """Reads what is new in a book, and keeps balances, alarms and the last round of each member."""
+    """Reads new records of a book; knows balances, alarms and the last round of each member."""
 
     def __init__(self, book: Any, federation: str) -> None:
         from verax.flower.alarm import Alarm
@@ -88,21 +93,21 @@ class _Follower:
         terms = book.terms(federation)
         self._scale, self._currency = terms.scale, terms.currency
 
-    def look(self) -> list[dict[str, Any]]:
-        """The rounds booked since the last look."""
-        found: list[dict[str, Any]] = []
+    def read(self) -> list[dict[str, Any]]:
+        """The rounds that were booked since the last reading."""
+        from verax.ledger.store import entries_of
+
+        rounds: list[dict[str, Any]] = []
         for record in self._book.records(self._federation, after=self._after):
             content = record.content
             self._after = content["sequence"]
             if content["kind"] == "join":
                 self._labels[content["account"]] = content["label"]
-            for number, units in zip(
-                content.get("accounts", ()), content.get("amounts", ()), strict=True
-            ):
+            for number, units in entries_of(content):
                 self._balances[number] = self._balances.get(number, 0) + units
             if content["kind"] == "round":
-                found.append(self._round(content))
-        return found
+                rounds.append(self._round(content))
+        return rounds
 
     def _round(self, content: dict[str, Any]) -> dict[str, Any]:
         from verax.flower.alarm import norms_of
@@ -110,7 +115,7 @@ class _Follower:
         if content["run"] != self._run:
             self._run, self._alarm = content["run"], self._new_alarm()
         norms = norms_of(content, {n: str(n) for n in content["accounts"]})
-        alarms = self._alarm.take(norms)
+        alarms = self._alarm.update(norms)
         rows: list[dict[str, Any]] = []
         for number, units in zip(content["accounts"], content["amounts"], strict=True):
             row = {
@@ -137,19 +142,19 @@ class _Follower:
             "members": rows,
         }
 
-    def table(self, room: int) -> Table:
-        """The last round of each member and what it owes now.
+    def table(self, most: int) -> Table:
+        """The last round of each member and what it owes now, for at most this many members.
 
-        Where there are more than there is room for: those with an alarm, those whose update did not
-        count, then those who pay or get most.
+        Members with an alarm come first, then those whose update did not count, then those with the
+        largest payments.
         """
-        below = [f"ALARM {words}" for words in self._alarms[-5:]]
+        caption = [f"ALARM {message}" for message in self._alarms[-5:]]
         shown = sorted(self._members)
-        if len(shown) > room:
-            below.append(f"and {len(shown) - room} members more; --json has all")
-            shown = sorted(sorted(shown, key=self._telling)[:room])
+        if len(shown) > most:
+            caption.append(f"and {len(shown) - most} members more; --json shows all")
+            shown = sorted(sorted(shown, key=self._priority)[:most])
         table = Table(
-            title=Text(f"{self._federation}: {self._head}"), caption=Text("\n".join(below))
+            title=Text(f"{self._federation}: {self._head}"), caption=Text("\n".join(caption))
         )
         for heading in ("member", "update"):
             table.add_column(heading)
@@ -157,18 +162,18 @@ class _Follower:
             table.add_column(heading, justify="right", no_wrap=True)
         for number in shown:
             row = self._members[number]
-            words = row["status"] + (f": {row['reason']}" if row["reason"] else "")
+            update = row["status"] + (f": {row['reason']}" if row["reason"] else "")
             style = "bold red" if row["alarm"] else "" if row["status"] == "ok" else "yellow"
             table.add_row(
                 Text(row["member"], style=style),
-                Text(words, style=style),
+                Text(update, style=style),
                 "" if row["norm"] is None else f"{row['norm']:.6g}",
                 _money(row["payment"], self._scale),
                 _money(self._balances[number], self._scale),
             )
         return table
 
-    def _telling(self, number: int) -> tuple[bool, bool, int]:
+    def _priority(self, number: int) -> tuple[bool, bool, int]:
         row = self._members[number]
         return not row["alarm"], row["status"] == "ok", -abs(row["payment"])
 

@@ -1,7 +1,7 @@
-"""The payment layer on Flower: wrap a strategy, and every round is measured, priced and booked.
+"""The payment layer on Flower: a wrapped strategy measures, charges and books every round.
 
-Needs the extra `flower`, which brings the ledger with it. Nothing here is imported before it is
-asked for: `verax` works without Flower, and a ClientApp that only uses the mods loads no database.
+Needs the extra `flower`, which includes the ledger. Submodules are imported on first use: `verax`
+works without Flower, and a ClientApp that uses only the mods loads no database.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PaidStrategy", "misreport", "record_updates", "run_in_process"]
 
-_WHERE = {
+_MODULES = {
     "PaidStrategy": "strategy",
     "misreport": "mods",
     "record_updates": "mods",
@@ -25,10 +25,10 @@ _WHERE = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("verax"):
             raise

@@ -1,8 +1,8 @@
-"""The model after each booked round, so that a run goes on where the book ends.
+"""The model after each booked round, so that a run resumes where the book ends.
 
-The book is what commits a round: the model after round t is written *before* round t is posted, and
-counts only once round t is in the book. Killed before the post, the round is run again and charged
-once; killed after it, the model is there and the round is not run again.
+Posting commits a round: the model after round t is written *before* round t is posted, and is used
+only if round t is in the book. A run that is killed before the post repeats the round and charges
+it once; a run that is killed after the post finds the model and does not repeat the round.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from verax.files import write_with
 
 __all__ = ["Checkpoints"]
 
-_KEPT = 2  # the round that is being booked, and the one before it
+_KEPT = 2  # the models after the round that is being booked and after the one before
 
 
 class Checkpoints:
-    """Models of one run in a folder.
+    """The models of one run, in a folder.
 
     Args:
-        folder: where they are kept.
-        run: whose they are.
+        folder: where models are stored.
+        run: the run's name.
     """
 
     def __init__(self, folder: str | Path, run: str) -> None:
         self._folder = Path(folder) / quote(run, safe=" ")
 
     def save(self, round_: int, arrays: ArrayRecord) -> None:
-        """Keep the model after a round, wholly or not at all; older ones go."""
+        """Store the model after a round, completely or not at all; older models are removed."""
         names = np.frombuffer(json.dumps(list(arrays)).encode(), np.uint8)
         parts: dict[str, Any] = {
             f"array{i}": array.numpy() for i, array in enumerate(arrays.values())
@@ -46,7 +46,7 @@ class Checkpoints:
             path.unlink(missing_ok=True)
 
     def load(self, round_: int) -> ArrayRecord | None:
-        """The model after a round, or None if it was not kept."""
+        """The model after a round, or None if it is not stored."""
         path = self._path(round_)
         if not path.exists():
             return None
@@ -57,7 +57,7 @@ class Checkpoints:
                     {name: Array(stored[f"array{i}"]) for i, name in enumerate(names)}
                 )
         except (ValueError, KeyError, BadZipFile) as error:
-            raise ValueError(f"{path} cannot be read ({error}); take it from a backup") from None
+            raise ValueError(f"{path} cannot be read ({error}); restore it from a backup") from None
 
     def _path(self, round_: int) -> Path:
         return self._folder / f"round-{round_:09d}.npz"

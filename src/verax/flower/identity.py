@@ -1,13 +1,14 @@
-"""Who a node is, from round to round and from run to run.
+"""Which member a node is, in every round and every run.
 
-With SuperNode authentication a member is the fingerprint of its public key, as `ssh-keygen -l`
-prints it; the node's name is its label. Without, there is only a node id, new after each restart:
-debts can be left behind, and a warning says so. A name is given by the operator when a key is
-registered, so a node with key *and* name is an authenticated one.
+With SuperNode authentication a member's id is the fingerprint of its public key, as `ssh-keygen -l`
+prints it, and the node's name is its label. Without authentication there is only a node id, which
+changes with each restart: a member could leave its debts behind, and a warning says so. The
+operator gives a node its name when its key is registered, so a node with key *and* name is
+authenticated.
 
 Terms that list `members` are closed. A listed name means the node with that fingerprint, the node
-with that name, or the account that has it in the book as id or label. If no node has a name, the
-listed names are given out in the sorted order of the nodes, with a warning. Nodes that are not
+with that name, or the account that has the name as id or label in the book. If no node has a name,
+the listed names are assigned to the nodes in sorted order, with a warning. Nodes that are not
 listed are not asked.
 """
 
@@ -36,7 +37,7 @@ _log = logging.getLogger("flwr.verax")
 
 @dataclass(frozen=True)
 class Node:
-    """What the grid says about a node: `key` is a fingerprint, or "" where none is proven."""
+    """What the grid says about a node; `key` is a fingerprint, or "" if no key is proven."""
 
     id: int
     key: str = ""
@@ -44,13 +45,13 @@ class Node:
 
     @property
     def rank(self) -> tuple[str, int]:
-        """Sorts nodes the same way in every run, as far as they can be told apart at all."""
+        """A sort key that is the same in every run for nodes with a key."""
         return self.key, self.id
 
 
 @dataclass(frozen=True)
 class Member:
-    """Whose account a node's updates are charged to."""
+    """The member whose account is charged for a node's updates."""
 
     id: str
     label: str
@@ -61,17 +62,17 @@ def node_of(info: Any, identity: Identity = "auto") -> Node:
     name = info.name.strip()
     key = "" if identity == "node" else fingerprint(info.public_key)
     if identity == "auto" and not name:
-        key = ""  # made by the SuperNode itself when it started, and gone when it stops
+        key = ""  # The SuperNode created this key at its start and loses it at its end.
     if identity == "key" and not key:
         raise ValueError(
-            f'node {info.node_id} has no public key, but identity = "key" was asked for; '
+            f'node {info.node_id} has no public key, but identity is "key"; '
             "turn SuperNode authentication on"
         )
     return Node(info.node_id, key, name)
 
 
 def fingerprint(public_key: bytes) -> str:
-    """`SHA256:…` of a public key in PEM, as `ssh-keygen -l` prints it; "" if it is none."""
+    """`SHA256:…` of a public key in PEM, as `ssh-keygen -l` prints it; "" if it is not a key."""
     try:
         key = serialization.load_pem_public_key(public_key)
         line = key.public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
@@ -86,23 +87,22 @@ class Roster:
 
     def __init__(self, book: Book, federation: str, run: str) -> None:
         self._book, self._federation, self._run = book, federation, run
-        self._given: dict[int, str] = {}  # names given out by sorted order, by node
+        self._assigned: dict[int, str] = {}  # listed names assigned in sorted order, by node id
         self._warned: set[str] = set()
 
-    def waiting_for(self, nodes: Sequence[Node], terms: Terms) -> list[str]:
-        """Listed members that no account and no connected node stands for yet."""
+    def not_connected(self, nodes: Sequence[Node], terms: Terms) -> list[str]:
+        """Listed members that have neither an account nor a connected node."""
         if not terms.members:
             return []
-        found = self._match(nodes, terms)
-        held = set(found.values()) | set(self._listed_accounts(terms))
-        return [name for name in terms.members if name not in held]
+        known = set(self._match(nodes, terms).values()) | set(self._listed_accounts(terms))
+        return [name for name in terms.members if name not in known]
 
     def members(self, nodes: Iterable[Node], terms: Terms, round_: int) -> dict[int, Member]:
-        """Members by node id, in the book from now on; nodes not listed are left out.
+        """Members by node id; new ones join the book, and nodes that are not listed are left out.
 
         Args:
-            nodes: those connected.
-            terms: in force.
+            nodes: the connected nodes.
+            terms: the terms in force.
             round_: the round that is about to begin.
         """
         nodes = sorted(nodes, key=lambda node: node.rank)
@@ -110,18 +110,18 @@ class Roster:
             self._warn(
                 "weak",
                 f"{len(weak)} of {len(nodes)} nodes have no authenticated key: after a restart "
-                "they are others, and leave their debts behind. Register SuperNodes by key and "
-                "--name, and start the SuperLink with --enable-supernode-auth",
+                "they are new members, and leave their debts behind. Register SuperNodes by key "
+                "and --name, and start the SuperLink with --enable-supernode-auth",
             )
         if not terms.members:
             accounts = self._book.members(self._federation)
             labels = {account.member: account.label for account in accounts}
-            return {node.id: self._open(node, labels, round_) for node in nodes}
-        found = self._match(nodes, terms)
+            return {node.id: self._join_open(node, labels, round_) for node in nodes}
+        listed = self._match(nodes, terms)
         accounts = self._listed_accounts(terms)
         result: dict[int, Member] = {}
         for node in nodes:
-            name = found.get(node.id)
+            name = listed.get(node.id)
             if name is None:
                 self._warn(
                     f"stranger {node.key or node.id}",
@@ -136,14 +136,14 @@ class Roster:
             result[node.id] = member
         return result
 
-    def _open(self, node: Node, labels: dict[str, str], round_: int) -> Member:
-        """In an open federation whoever is new joins."""
+    def _join_open(self, node: Node, labels: dict[str, str], round_: int) -> Member:
+        """The member of a node in an open federation; a new one joins."""
         member = node.key or f"node {node.id}"
         if member in labels:
             return Member(member, labels[member])
         try:
             self._book.join(self._federation, member, node.name, from_round=round_, run=self._run)
-        except BookError as error:  # a name that is taken, or looks like one that is
+        except BookError as error:  # the name looks like that of another member
             _log.warning("Verax: %s keeps its key as its label: %s", node.name, error)
             self._book.join(self._federation, member, from_round=round_, run=self._run)
             return Member(member, member)
@@ -151,44 +151,44 @@ class Roster:
 
     def _listed_accounts(self, terms: Terms) -> dict[str, Member]:
         """The members in the book that the terms list, by the name they are listed under."""
-        found: dict[str, Member] = {}
-        for account in self._book.members(self._federation):
-            for name in (account.member, account.label):
-                if name in terms.members:
-                    found[name] = Member(account.member, account.label)
-        return found
+        return {
+            name: Member(account.member, account.label)
+            for account in self._book.members(self._federation)
+            for name in (account.member, account.label)
+            if name in terms.members
+        }
 
     def _match(self, nodes: Sequence[Node], terms: Terms) -> dict[int, str]:
         """Listed names by node id."""
         accounts = self._listed_accounts(terms)
         by_key = {member.id: name for name, member in accounts.items()}
-        found: dict[int, str] = {}
+        matched: dict[int, str] = {}
         for node in nodes:
             name = by_key.get(node.key) if node.key else None
             if name is None and node.key in terms.members:
                 name = node.key
             if name is None and node.name in terms.members:
                 holder = accounts.get(node.name)
-                # A name that another key holds already is not given away.
+                # A name that belongs to another key already is not assigned again.
                 if holder is None or holder.id == (node.key or node.name):
                     name = node.name
-            if name is not None and name not in found.values():
-                found[node.id] = name
-        if not found and not any(node.name for node in nodes):
-            return self._in_order(nodes, terms, accounts)
-        return found
+            if name is not None and name not in matched.values():
+                matched[node.id] = name
+        if not matched and not any(node.name for node in nodes):
+            return self._in_sorted_order(nodes, terms, accounts)
+        return matched
 
-    def _in_order(
+    def _in_sorted_order(
         self, nodes: Sequence[Node], terms: Terms, accounts: dict[str, Member]
     ) -> dict[int, str]:
-        """Names by the sorted order of the nodes; kept while a node is there, then given on."""
+        """Assign the listed names to the sorted nodes; a node keeps its name while connected."""
         online = {node.id for node in nodes}
-        self._given = {node: name for node, name in self._given.items() if node in online}
-        fresh = [node for node in nodes if node.id not in self._given]
+        self._assigned = {node: name for node, name in self._assigned.items() if node in online}
+        fresh = [node for node in nodes if node.id not in self._assigned]
         free = [
             name
             for name in terms.members
-            if name not in self._given.values()
+            if name not in self._assigned.values()
             and (name not in accounts or accounts[name].id == name)
         ]
         if len(nodes) > len(terms.members):
@@ -198,16 +198,17 @@ class Roster:
             )
         if fresh and len(nodes) == len(terms.members):
             for node, name in zip(sorted(fresh, key=lambda n: n.rank), free, strict=False):
-                self._given[node.id] = name
-            given = ", ".join(f"{name} = node {node}" for node, name in self._given.items())
+                self._assigned[node.id] = name
+            assigned = ", ".join(f"{name} = node {node}" for node, name in self._assigned.items())
             _log.warning(
                 "Verax: no node has a name, so the terms' members are the nodes in sorted order, "
-                "and who is who may change with the next run: %s",
-                given,
+                "which may be another one in the next run: %s",
+                assigned,
             )
-        return dict(self._given)
+        return dict(self._assigned)
 
-    def _warn(self, key: str, words: str) -> None:
+    def _warn(self, key: str, message: str) -> None:
+        """Log a warning once."""
         if key not in self._warned:
             self._warned.add(key)
-            _log.warning("Verax: %s", words)
+            _log.warning("Verax: %s", message)

@@ -1,7 +1,7 @@
-"""A federation in one process: no Ray, no servers, thousands of rounds a minute for small models.
+"""A federation in one process, without Ray and servers, for experiments and tests.
 
-For trying things out and for tests. Requests and replies are copied, as the wire would; clients are
-called one after the other in the order of their partitions. Not for measuring speed.
+Requests and replies are copied, as a network would do; clients are called one after the other in
+the order of their partitions. It is not meant for measuring speed.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from flwr.supercore.task_identity import TaskIdentity
 
 __all__ = ["LocalGrid", "run_in_process"]
 
-_FIRST = 100  # node ids from here on; 1 is the SuperLink
+_FIRST = 100  # the first node id; 1 is the SuperLink
 
 
 class LocalGrid(Grid):
-    """A grid whose nodes are one ClientApp with different contexts.
+    """A grid whose nodes run one ClientApp with different contexts.
 
     Args:
-        app: what every node runs.
-        clients: how many nodes; node i has `partition-id` i.
+        app: the app of every node.
+        clients: the number of nodes; node i has the `partition-id` i.
         run_config: the run's configuration.
         run_id: Flower's number of the run.
     """
@@ -52,7 +52,7 @@ class LocalGrid(Grid):
             )
             for i in range(clients)
         }
-        # Messages can only be made in a process that knows which task of which run it is.
+        # Flower creates messages only in a process that has a task identity.
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run_id, 1, 1
 
     def set_run(self, run: Run) -> None:
@@ -63,7 +63,7 @@ class LocalGrid(Grid):
         return self._run
 
     def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError("make a `Message` instead; Flower has deprecated this")
+        raise NotImplementedError("create a `Message` instead; Flower has deprecated this")
 
     def get_node_ids(self) -> Iterable[int]:
         return list(self._contexts)
@@ -72,10 +72,10 @@ class LocalGrid(Grid):
         return [NodeInfo(node_id=node, name=f"client-{node - _FIRST}") for node in self._contexts]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError("use send_and_receive: everything happens at once here")
+        raise NotImplementedError("use send_and_receive: this grid sends and receives in one step")
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError("use send_and_receive: everything happens at once here")
+        raise NotImplementedError("use send_and_receive: this grid sends and receives in one step")
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
@@ -100,8 +100,8 @@ def run_in_process(
 
     Args:
         server_app: with a `main`.
-        client_app: what every node runs.
-        clients: how many nodes.
+        client_app: the app of every node.
+        clients: the number of nodes.
         run_config: the run's configuration.
         run_id: Flower's number of the run.
     """

@@ -1,9 +1,9 @@
-"""What a client may add to its ClientApp: a misreport to test a federation with, and own records.
+"""Mods for a ClientApp: misreporting, to test a federation, and a record of one's own updates.
 
-Both are Flower mods, `ClientApp(mods=[record_updates(), misreport()])`, and act on training alone.
-They read the run's configuration at each call, so that one `flwr run --run-config` changes them; a
-run that sets nothing is left as it is. The first mod of the list is the outermost: in this order
-the record holds what is really sent.
+Both are Flower mods, `ClientApp(mods=[record_updates(), misreport()])`, and affect only training.
+They read the run's configuration at each call, so that `flwr run --run-config` controls them; with
+the default configuration they change nothing. The first mod of the list is the outermost: in this
+order the record contains what is really sent.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from flwr.app import Array, ArrayRecord, Context, Message, MessageType, MetricRe
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from numpy.typing import NDArray
 
-from verax.flower.measure import squared_norms
 from verax.game.reporting import History, Reporting, ScaleAndNoise, from_json, message
+from verax.mechanism import squared_norms
 
 __all__ = ["misreport", "record_updates"]
 
@@ -29,17 +29,17 @@ def misreport(reporting: Reporting | None = None) -> Mod:
     """A mod that turns the true update g into the message m of a reporting.
 
     Args:
-        reporting: what to send instead of the truth; if left out, the run's configuration says:
-            `misreport` (a reporting's JSON), or `misreport-scale` and `misreport-noise`.
+        reporting: what to send instead of the truth; by default, what the run's configuration
+            says: `misreport` (a reporting's JSON), or `misreport-scale` and `misreport-noise`.
 
     With `misreport-partition` in the run's configuration, only the client with that `partition-id`
-    misreports; −1 or nothing: all. `misreport-seed` seeds what is random, and `num-server-rounds`
-    is T for reportings that depend on it.
+    misreports; with −1 or without it, all clients do. `misreport-seed` is the random seed, and
+    `num-server-rounds` is T for reportings that depend on it.
     """
 
     def mod(request: Message, context: Context, call_next: ClientAppCallable) -> Message:
         chosen = reporting or _chosen(context)
-        if chosen is None or not _training(request) or not _meant(context):
+        if chosen is None or not _is_training(request) or not _misreports(context):
             return call_next(request, context)
         before = _arrays(request)
         reply = call_next(request, context)
@@ -51,20 +51,20 @@ def misreport(reporting: Reporting | None = None) -> Mod:
 
 
 def record_updates(folder: str | Path | None = None) -> Mod:
-    r"""A mod that keeps the squared norm of every update that this client sends.
+    r"""A mod that records the squared norm of every update that this client sends.
 
     Args:
-        folder: where `<partition-id or node id>.jsonl` is appended to; if left out, the run's
-            configuration says: `record-updates`. Empty: nothing is kept.
+        folder: the folder of `<partition-id or node id>.jsonl`, to which lines are appended; by
+            default `record-updates` of the run's configuration. If empty, nothing is recorded.
 
-    Each line is {"run": …, "round": …, "norm": …}, which `verax ledger verify BOOK --mine FILE
-    --member NAME` holds against the book. The run is `run-name` of the configuration, or Flower's
-    run id, as on the server's side.
+    Each line is {"run": …, "round": …, "norm": …}; `verax ledger verify BOOK --mine FILE --member
+    NAME` compares the file with the book. The run is `run-name` of the configuration, or Flower's
+    run id, as on the server.
     """
 
     def mod(request: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        where = folder or str(context.run_config.get("record-updates", ""))
-        before = _arrays(request) if where and _training(request) else None
+        path = folder or str(context.run_config.get("record-updates", ""))
+        before = _arrays(request) if path and _is_training(request) else None
         reply = call_next(request, context)
         if before is None or not reply.has_content():
             return reply
@@ -74,9 +74,9 @@ def record_updates(folder: str | Path | None = None) -> Mod:
             run = str(context.run_config.get("run-name") or context.run_id)
             line = {"run": run, "round": _round(request), "norm": float(norms[0])}
             name = context.node_config.get("partition-id", context.node_id)
-            path = Path(where) / f"{name}.jsonl"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a", encoding="utf-8") as file:
+            own = Path(path) / f"{name}.jsonl"
+            own.parent.mkdir(parents=True, exist_ok=True)
+            with own.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
         return reply
 
@@ -92,12 +92,12 @@ def _chosen(context: Context) -> Reporting | None:
     return None if (a, b) == (1.0, 0.0) else ScaleAndNoise(a, b)
 
 
-def _meant(context: Context) -> bool:
+def _misreports(context: Context) -> bool:
     which = int(context.run_config.get("misreport-partition", -1))
     return which < 0 or context.node_config.get("partition-id") == which
 
 
-def _training(request: Message) -> bool:
+def _is_training(request: Message) -> bool:
     return request.metadata.message_type.split(".")[0] == MessageType.TRAIN
 
 
@@ -112,37 +112,37 @@ def _round(request: Message) -> int:
     for record in request.content.config_records.values():
         if "server-round" in record:
             return int(record["server-round"])  # pyright: ignore[reportArgumentType]
-    raise ValueError('the request carries no "server-round"; Flower\'s strategies put it there')
+    raise ValueError('the request has no "server-round"; Flower\'s strategies set it')
 
 
 def _apply(
     chosen: Reporting, before: dict[str, NDArray[Any]], reply: Message, t: int, context: Context
 ) -> None:
-    """Replace the reply's float arrays by sent + m, with the noise over the whole update."""
+    """Replace the reply's float arrays by sent + m; the noise covers the whole update."""
     name, record = next(iter(reply.content.array_records.items()))
-    moved = [key for key in record if key in before and before[key].dtype.kind == "f"]
-    after = {key: record[key].numpy() for key in moved}
-    flat = [after[key].astype(np.float64).ravel() - before[key].ravel() for key in moved]
+    floats = [key for key in record if key in before and before[key].dtype.kind == "f"]
+    after = {key: record[key].numpy() for key in floats}
+    flat = [after[key].astype(np.float64).ravel() - before[key].ravel() for key in floats]
     update = np.concatenate(flat) if flat else np.zeros(0)
     config = context.run_config
     rounds = max(int(config.get("num-server-rounds", t)), t)
     seed = int(config.get("misreport-seed", 0))
-    who = int(context.node_config.get("partition-id", 0))
-    levels = chosen.levels(rounds, np.random.default_rng([seed, who]))
+    client = int(context.node_config.get("partition-id", 0))
+    levels = chosen.levels(rounds, np.random.default_rng([seed, client]))
     history = _history(context)
-    sent = message(levels, t, update, np.random.default_rng([seed, who, t]), history)
+    sent = message(levels, t, update, np.random.default_rng([seed, client, t]), history)
     context.state[_STATE] = MetricRecord({"total": history.total, "count": history.count})
     arrays = dict(record)
-    cut = 0
-    for key in moved:
-        part = sent[cut : cut + after[key].size].reshape(after[key].shape)
-        cut += after[key].size
+    start = 0
+    for key in floats:
+        part = sent[start : start + after[key].size].reshape(after[key].shape)
+        start += after[key].size
         arrays[key] = Array(np.asarray(before[key] + part, dtype=after[key].dtype))
     reply.content[name] = ArrayRecord(arrays)
 
 
 def _history(context: Context) -> History:
-    kept = context.state.metric_records.get(_STATE)
-    if kept is None:
+    stored = context.state.metric_records.get(_STATE)
+    if stored is None:
         return History()
-    return History(float(kept["total"]), int(kept["count"]))  # pyright: ignore[reportArgumentType]
+    return History(float(stored["total"]), int(stored["count"]))  # pyright: ignore[reportArgumentType]

@@ -1,9 +1,10 @@
-"""Is a reply an update of the model that was sent? Everything that a strategy takes on trust.
+"""Checks of replies: whether a reply is a valid update of the model that was sent.
 
-A reply counts if it carries exactly one array record with the names, shapes and types of what was
-sent, and exactly one metric record whose example count is a finite number > 0. Whether all entries
-are finite is seen later, from the norm: no second pass over the arrays. Arrays in another order are
-put into the order sent, for several of Flower's strategies go by position.
+A reply counts if it has exactly one array record with the names, shapes and types of the model that
+was sent, and exactly one metric record whose example count is a finite number > 0. Whether all
+entries are finite follows later from the norm, without another pass over the arrays. Arrays in
+another order are put into the order of the model, because several of Flower's strategies go by
+position.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from numpy.typing import NDArray
 
 from verax.mechanism import Status
 
-__all__ = ["Reply", "Sent", "check_metrics", "check_reply", "decode", "odd_layouts"]
+__all__ = ["Reply", "SentModel", "check_metrics", "check_reply", "decode", "differing_metrics"]
 
-#: Beyond this, counts are not whole numbers in float64 any more.
-_MOST_EXAMPLES = 2.0**53
+#: The largest example count; float64 holds whole numbers exactly up to here.
+_MAX_EXAMPLES = 2.0**53
 
 
 @dataclass(frozen=True, eq=False)
-class Sent:
+class SentModel:
     """The arrays of a model as they were sent, by name; views of Flower's bytes, not copies."""
 
     arrays: Mapping[str, NDArray[Any]]
 
     @classmethod
-    def of(cls, record: ArrayRecord) -> Sent:
-        """Decode a record; types that cannot be measured are refused."""
+    def of(cls, record: ArrayRecord) -> SentModel:
+        """Decode a record; refuses arrays that do not hold real numbers."""
         arrays: dict[str, NDArray[Any]] = {}
         for name, array in record.items():
             arrays[name] = decoded = decode(array)
@@ -49,13 +50,13 @@ class Sent:
 
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What became of one reply.
+    """The result of checking one reply.
 
     Attributes:
-        status: ok, rejected or error.
-        reason: why it is not ok, the same words for the same cause.
-        arrays: in the order sent, if ok.
-        examples: the client's own word on its weight, if ok and asked for.
+        status: ok, missing, rejected or error.
+        reason: why the status is not ok; the same text for the same cause.
+        arrays: in the order of the model that was sent, if ok.
+        examples: the example count that the client reports, if ok and needed.
     """
 
     status: Status
@@ -64,10 +65,13 @@ class Reply:
     examples: float = 1.0
 
 
-def check_reply(message: Message, sent: Sent, count_key: str | None) -> Reply:
-    """Hold a reply against what was sent; `count_key` names the metric that must be a weight.
+def check_reply(message: Message, sent: SentModel, count_key: str | None) -> Reply:
+    """Compare a reply with the model that was sent, and put its arrays into the same order.
 
-    The message's arrays are brought into the order sent.
+    Args:
+        message: the reply.
+        sent: the model that was sent.
+        count_key: the metric that must be a valid example count, or None.
     """
     if message.has_error():
         return Reply("error", f"error {message.error.code}")
@@ -91,28 +95,28 @@ def check_metrics(content: RecordDict, count_key: str | None) -> float:
     count = records[0].get(count_key)
     if not isinstance(count, int | float):
         raise ValueError(f"metric {count_key!r} is {_kind(count)}, must be a number")
-    if not 0 < count <= _MOST_EXAMPLES:
+    if not 0 < count <= _MAX_EXAMPLES:
         raise ValueError(f"metric {count_key!r} is {count:g}, must be > 0 and ≤ 2^53")
     return float(count)
 
 
-def odd_layouts(contents: Sequence[RecordDict], ignored: str | None = None) -> list[str]:
-    """A reason for each reply whose metrics look different from those of most, "" for the rest.
+def differing_metrics(contents: Sequence[RecordDict], ignored: str | None = None) -> list[str]:
+    """A reason for each reply whose metrics differ from those of the majority, "" for the others.
 
-    Strategies average metrics key by key and stop the whole run when keys differ, so the layout
-    (record name, keys, list lengths) of the majority is the one that counts; in a tie the one with
-    fewer keys, then the first in alphabetical order.
+    Strategies average metrics key by key and stop the whole run if keys differ. So the layout
+    (record name, keys, list lengths) of the majority is required; in a tie, the layout with fewer
+    keys, then the first in alphabetical order.
     """
     layouts = [_layout(content, ignored) for content in contents]
     if not layouts:
         return []
     counts = Counter(layouts)
-    usual = min(counts, key=lambda layout: (-counts[layout], len(layout), layout))
-    return ["" if layout == usual else _difference(layout, usual) for layout in layouts]
+    majority = min(counts, key=lambda layout: (-counts[layout], len(layout), layout))
+    return ["" if layout == majority else _difference(layout, majority) for layout in layouts]
 
 
 def decode(array: Array) -> NDArray[Any]:
-    """The array as a view of its bytes; a ValueError if they are not what they say they are."""
+    """The array as a view of its bytes; a ValueError if the bytes are malformed."""
     file = BytesIO(array.data)
     try:
         if array.stype != "numpy.ndarray":
@@ -134,18 +138,18 @@ def decode(array: Array) -> NDArray[Any]:
     return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
 
 
-def _arrays(content: RecordDict, sent: Sent) -> tuple[NDArray[Any], ...]:
+def _arrays(content: RecordDict, sent: SentModel) -> tuple[NDArray[Any], ...]:
     records = content.array_records
     if len(records) != 1:
         raise ValueError(f"{len(records)} array records, must be 1")
     name, record = next(iter(records.items()))
-    wanted = sent.arrays
-    if missing := sorted(wanted.keys() - record.keys()):
+    expected = sent.arrays
+    if missing := sorted(expected.keys() - record.keys()):
         raise ValueError(f"array {missing[0]!r} is missing")
-    if extra := sorted(record.keys() - wanted.keys()):
+    if extra := sorted(record.keys() - expected.keys()):
         raise ValueError(f"array {extra[0]!r:.80} was not asked for")
-    found: list[NDArray[Any]] = []
-    for key, model in wanted.items():
+    arrays: list[NDArray[Any]] = []
+    for key, model in expected.items():
         try:
             array = decode(record[key])
         except ValueError as error:
@@ -154,10 +158,10 @@ def _arrays(content: RecordDict, sent: Sent) -> tuple[NDArray[Any], ...]:
             raise ValueError(f"array {key!r} holds {array.dtype}, must be {model.dtype}")
         if array.shape != model.shape or tuple(record[key].shape) != model.shape:
             raise ValueError(f"array {key!r} has shape {array.shape}, must be {model.shape}")
-        found.append(array)
-    if list(record) != list(wanted):
-        content[name] = ArrayRecord({key: record[key] for key in wanted})
-    return tuple(found)
+        arrays.append(array)
+    if list(record) != list(expected):
+        content[name] = ArrayRecord({key: record[key] for key in expected})
+    return tuple(arrays)
 
 
 _Layout = tuple[tuple[str, int], ...]
@@ -173,8 +177,8 @@ def _layout(content: RecordDict, ignored: str | None) -> _Layout:
     return ((name, -2), *sorted(keys))
 
 
-def _difference(layout: _Layout, usual: _Layout) -> str:
-    other = sorted(set(layout) ^ set(usual))
+def _difference(layout: _Layout, majority: _Layout) -> str:
+    other = sorted(set(layout) ^ set(majority))
     return f"metrics differ from the others' at {other[0][0]!r:.80}"
 
 

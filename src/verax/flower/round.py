@@ -1,7 +1,7 @@
-"""The replies of one round: matched to requests, checked, measured, weighed, put into reports.
+"""The replies of one round: matched with requests, checked, measured, weighed and reported.
 
-A member that was asked ends as ok, missing, rejected or error, with a reason. Those that are ok
-have a squared norm ‖reply − sent‖² and a weight N·w_i, with w_i as the strategy will use it.
+A member that was asked ends with the status ok, missing, rejected or error, and a reason. Those
+that are ok have a squared norm ‖reply − sent‖² and a weight N·w_i, as the strategy will use it.
 """
 
 from __future__ import annotations
@@ -17,104 +17,122 @@ from flwr.app import Message
 from numpy.typing import NDArray
 
 from verax.flower.identity import Member
-from verax.flower.measure import gram_of_updates, squared_norms
-from verax.flower.replies import Reply, Sent, check_reply, odd_layouts
-from verax.flower.weighing import Weighing, loss_weight, set_examples, shares
+from verax.flower.replies import Reply, SentModel, check_reply, differing_metrics
+from verax.flower.weighing import (
+    ReplyWeights,
+    effective_weights,
+    fixed_weights,
+    loss_weight,
+    set_examples,
+)
 from verax.ledger import Report
-from verax.mechanism import RULES, Terms
+from verax.mechanism import Statistics, Terms, gram_of_updates, rule_named, squared_norms
 
 __all__ = ["Asked", "Collected", "source_of"]
 
 _log = logging.getLogger("flwr.verax")
 
-#: The most units that one update may cost in a round: what float64 counts exactly, and far from the
-#: limit of the books, so that no member can stop a round by sending a gigantic update.
-_MOST_UNITS = 2.0**53
+#: The largest charge of one update, in minor units. float64 counts exactly up to here, and the
+#: limit of the books is far away, so that no member can stop a round by sending a gigantic update.
+_MAX_CHARGE = 2.0**53
 
 
 @dataclass(eq=False)
 class Asked:
-    """A member that was sent the model in this round, and what came of it."""
+    """A member that was sent the model in this round, and its replies."""
 
     member: Member
-    request: Any  # Flower's metadata object: its message id is filled in when it is pushed
-    sent: Sent
+    request: Any  # Flower's metadata object: its message id is set when the message is pushed
+    sent: SentModel
     replies: list[Message] = field(default_factory=list[Message])
-    found: Reply = field(default_factory=lambda: Reply("missing", "no reply"))
+    reply: Reply = field(default_factory=lambda: Reply("missing", "no reply"))
     norm: float = math.nan
     weight: float = 1.0
 
     @property
     def message(self) -> Message:
-        """The reply that counts; whoever is ok has one."""
+        """The reply that counts; every member with the status ok has one."""
         return self.replies[0]
 
 
 class Collected:
-    """Those who were asked in a round, in the sorted order of members, and their replies."""
+    """The members that were asked in a round, sorted by id, and their replies."""
 
-    def __init__(self, asked: list[Asked], how: Weighing, terms: Terms, round_: int) -> None:
+    def __init__(
+        self, asked: list[Asked], weights: ReplyWeights, terms: Terms, round_: int
+    ) -> None:
         self.asked = asked
-        self._how, self._terms, self._round = how, terms, round_
-        self._gram: NDArray[np.float64] | None = None  # of all asked; NaN where not measured
+        self._weights, self._terms, self._round = weights, terms, round_
+        # Of all asked members, before weighing; zero where nothing was measured.
+        self._measured: Statistics[NDArray[np.float64]] = Statistics(np.zeros(len(asked)))
 
     @property
     def ok(self) -> list[Asked]:
-        """Those whose update counts."""
-        return [one for one in self.asked if one.found.status == "ok"]
+        """The members whose update counts."""
+        return [one for one in self.asked if one.reply.status == "ok"]
 
-    def take(self, replies: Iterable[Message]) -> None:
-        """Everything that can be said of the replies before they are aggregated."""
+    @property
+    def statistics(self) -> Statistics[NDArray[np.float64]]:
+        """Statistics of the updates as they count, of all asked; zero where a status is not ok."""
+        ok = np.array([one.reply.status == "ok" for one in self.asked], dtype=np.bool_)
+        weights = np.array([one.weight for one in self.asked])
+        if self._measured.gram is not None:
+            both = ok[:, None] & ok
+            gram = np.where(both, self._measured.gram, 0.0) * weights[:, None] * weights
+            return Statistics.of_gram(gram)
+        assert self._measured.norms is not None
+        return Statistics(np.where(ok, self._measured.norms, 0.0) * weights**2)
+
+    def receive(self, replies: Iterable[Message]) -> None:
+        """Match, check, measure and weigh the replies, before they are aggregated."""
         self._match(replies)
         for one in self.asked:
             if one.replies:
                 self._check(one)
-        self._refuse_odd()
+        self._reject_differing_metrics()
         self._measure()
         self._weigh()
 
-    def fix_weights(self) -> None:
-        """Where the terms fix the weights, what members report of them is overwritten."""
-        kind, key = self._terms.weights.kind, self._how.count_key
-        if kind == "reported" or key is None:
+    def overwrite_counts(self) -> None:
+        """Where the terms fix the weights, replace the example counts that members report."""
+        key = self._weights.count_key
+        if self._terms.weights.kind == "reported" or key is None:
             return
-        table = dict(zip(self._terms.members, self._terms.weights.values or [1.0], strict=False))
-        for one in self.ok:
-            own = 1.0
-            if kind == "fixed":
-                own = table.get(one.member.id) or table[one.member.label]
-            set_examples(one.message, key, own)
+        names = [(one.member.id, one.member.label) for one in self.ok]
+        for one, weight in zip(self.ok, fixed_weights(self._terms, names), strict=True):
+            set_examples(one.message, key, weight)
 
-    def nobody_counts(self) -> None:
-        """No update was used: nobody moved the model, so nobody pays for it."""
+    def discard_all(self) -> None:
+        """Record that the strategy used no update: the model stays, so nobody is charged."""
         for one in self.ok:
-            one.found = Reply("error", "the strategy used no update")
+            one.reply = Reply("error", "the strategy used no update")
 
     def reports(self) -> tuple[list[Report], NDArray[np.float64] | None]:
-        """What the book is told: a report each, and inner products where the rule reads them."""
-        found: list[Report] = []
-        for one in self.asked:
-            if one.found.status == "ok":
-                statistic = one.weight**2 * one.norm if self._gram is None else None
-                found.append(Report(one.member.id, "ok", statistic, one.weight))
+        """What is posted: one report per member, and the Gram matrix of the ok updates if read."""
+        statistics = self.statistics
+        assert statistics.norms is not None
+        reports: list[Report] = []
+        for one, norm in zip(self.asked, statistics.norms.tolist(), strict=True):
+            if one.reply.status == "ok":
+                value = norm if statistics.gram is None else None
+                reports.append(Report(one.member.id, "ok", value, one.weight))
             else:
-                found.append(Report(one.member.id, one.found.status, reason=one.found.reason))
-        ok = [k for k, one in enumerate(self.asked) if one.found.status == "ok"]
-        if self._gram is None or not ok:
-            return found, None
-        weights = np.array([self.asked[k].weight for k in ok])
-        return found, self._gram[np.ix_(ok, ok)] * weights[:, None] * weights
+                reports.append(Report(one.member.id, one.reply.status, reason=one.reply.reason))
+        if statistics.gram is None:
+            return reports, None
+        ok = [k for k, one in enumerate(self.asked) if one.reply.status == "ok"]
+        return reports, statistics.gram[np.ix_(ok, ok)]
 
     def _match(self, replies: Iterable[Message]) -> None:
-        """Replies to their requests; what answers none of them is late, and left out."""
+        """Match replies with requests; a reply to no request of this round is ignored."""
         by_id = {one.request.message_id: one for one in self.asked}
         for message in replies:
             one = by_id.get(message.metadata.reply_to_message_id)
             source = source_of(message)
             if one is None or (not message.has_error() and source != one.request.dst_node_id):
                 _log.warning(
-                    "Verax: a reply from node %d answers no request of round %d (late, or not "
-                    "asked for), and is left out",
+                    "Verax: a reply from node %d answers no request of round %d (it is late, or "
+                    "was not asked for) and is ignored",
                     source,
                     self._round,
                 )
@@ -124,71 +142,77 @@ class Collected:
     def _check(self, one: Asked) -> None:
         if len(one.replies) > 1:
             if len({_content_id(message) for message in one.replies}) > 1:
-                one.found = Reply("rejected", "several different replies to one request")
+                one.reply = Reply("rejected", "several different replies to one request")
                 return
-            _log.warning("Verax: %s replied more than once, all the same", one.member.label)
-        fixed = self._terms.weights.kind != "reported"
-        one.found = check_reply(one.message, one.sent, None if fixed else self._how.count_key)
+            _log.warning("Verax: %s sent the same reply more than once", one.member.label)
+        reported = self._terms.weights.kind == "reported"
+        one.reply = check_reply(
+            one.message, one.sent, self._weights.count_key if reported else None
+        )
         if one.message.has_error():
             _log.warning("Verax: %s: %s", one.member.label, one.message.error.reason)
-        elif one.found.status == "ok" and self._how.loss_key is not None:
+        elif one.reply.status == "ok" and self._weights.loss_key is not None:
             try:
-                loss_weight(self._how, one.message.content)
+                loss_weight(self._weights, one.message.content)
             except ValueError as error:
-                one.found = Reply("rejected", str(error))
+                one.reply = Reply("rejected", str(error))
 
-    def _refuse_odd(self) -> None:
-        ignored = self._how.count_key if self._terms.weights.kind != "reported" else None
+    def _reject_differing_metrics(self) -> None:
+        reported = self._terms.weights.kind == "reported"
+        ignored = None if reported else self._weights.count_key
         ok = self.ok
-        odd = odd_layouts([one.message.content for one in ok], ignored)
-        for one, reason in zip(ok, odd, strict=True):
+        reasons = differing_metrics([one.message.content for one in ok], ignored)
+        for one, reason in zip(ok, reasons, strict=True):
             if reason:
-                one.found = Reply("rejected", reason)
+                one.reply = Reply("rejected", reason)
 
     def _measure(self) -> None:
-        """Squared norms, or all inner products where the rule reads them, in one pass."""
+        """Squared norms, or all inner products if the rule reads them or distances."""
+        count = len(self.asked)
         models = {id(one.sent): one.sent for one in self.asked}
-        reads_gram = RULES[self._terms.rule].statistic == "gram"
+        reads_gram = rule_named(self._terms.rule).reads in ("gram", "distances")
         if reads_gram and len(models) > 1:
             raise ValueError(
-                "a rule on the Gram matrix needs the same model to be sent to all members"
+                f"rule {self._terms.rule} compares updates with each other, so all members must be "
+                "sent the same model"
             )
+        norms, gram = np.zeros(count), np.zeros((count, count))
         for sent in models.values():
             places = [
                 k
                 for k, one in enumerate(self.asked)
-                if one.sent is sent and one.found.status == "ok"
+                if one.sent is sent and one.reply.status == "ok"
             ]
             model = list(sent.arrays.values())
-            updates = [self.asked[k].found.arrays for k in places]
+            replies = [self.asked[k].reply.arrays for k in places]
             if reads_gram:
-                self._gram = np.full((len(self.asked), len(self.asked)), np.nan)
-                self._gram[np.ix_(places, places)] = gram_of_updates(model, updates)
-                norms = np.diagonal(self._gram)[places]
+                gram[np.ix_(places, places)] = gram_of_updates(model, replies)
+                norms[places] = np.diagonal(gram)[places]
             else:
-                norms = squared_norms(model, updates)
-            for k, norm in zip(places, norms.tolist(), strict=True):
-                self.asked[k].norm = norm
-                if not math.isfinite(norm):
+                norms[places] = squared_norms(model, replies)
+            for k in places:
+                self.asked[k].norm = float(norms[k])
+                if not math.isfinite(norms[k]):
                     reason = "holds NaN or infinity, or is too large to measure"
-                    self.asked[k].found = Reply("rejected", reason)
+                    self.asked[k].reply = Reply("rejected", reason)
+        self._measured = Statistics(norms, gram if reads_gram else None)
 
     def _weigh(self) -> None:
-        """N·w_i of all that are ok; whoever would pass what the books hold is rejected."""
-        dearest = float(np.max(self._terms.price.at(self._round), initial=0.0))
-        dearest *= 10.0**self._terms.scale
-        limit = min(_MOST_UNITS / dearest if dearest else math.inf, 1e300)
+        """Set N·w_i of all that are ok; reject updates that cost more than a book should hold."""
+        highest = float(np.max(self._terms.price.at(self._round), initial=0.0))
+        highest *= 10.0**self._terms.scale
+        limit = min(_MAX_CHARGE / highest if highest else math.inf, 1e300)
         while ok := self.ok:
             names = [(one.member.id, one.member.label) for one in ok]
-            contents = [(one.found, one.message.content) for one in ok]
-            for one, weight in zip(
-                ok, shares(self._how, self._terms, names, contents), strict=True
-            ):
+            contents = [(one.reply, one.message.content) for one in ok]
+            weights = effective_weights(self._weights, self._terms, names, contents)
+            for one, weight in zip(ok, weights, strict=True):
                 one.weight = float(weight)
-            worst = max(ok, key=lambda one: one.weight**2 * one.norm)
-            if worst.weight**2 * worst.norm <= limit:
+            largest = max(ok, key=lambda one: one.weight**2 * one.norm)
+            if largest.weight**2 * largest.norm <= limit:
                 return
-            worst.found = Reply("rejected", f"its squared norm passes what is booked, {limit:.3g}")
+            reason = f"its squared norm exceeds the limit of {limit:.3g} at this price"
+            largest.reply = Reply("rejected", reason)
 
 
 def source_of(message: Message) -> int:

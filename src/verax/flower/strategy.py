@@ -1,9 +1,9 @@
-"""`PaidStrategy`: any Flower strategy, with every round measured, priced and booked.
+"""`PaidStrategy`: any Flower strategy, with every round measured, charged and booked.
 
-A round goes: the wrapped strategy says what is sent; replies are matched to requests, checked,
-measured and weighed (`round`); the wrapped strategy aggregates those that count; the round is
-posted to the ledger, which computes the payments through `verax.mechanism`; only then is the
-aggregate handed on. If the post fails, the round ends in an error and the model stays.
+In each round the wrapped strategy decides what is sent; replies are matched with requests, checked,
+measured and weighed (`verax.flower.round`); the wrapped strategy aggregates those that count; the
+round is posted to the ledger, which computes the payments by `verax.mechanism`; only then is the
+aggregate returned. If the post fails, the round ends with an error and the model stays unchanged.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -23,35 +22,37 @@ from numpy.typing import NDArray
 from verax.flower.alarm import Alarm, norms_of
 from verax.flower.checkpoints import Checkpoints
 from verax.flower.identity import Identity, Member, Node, Roster, node_of
-from verax.flower.replies import Sent, check_metrics, odd_layouts
+from verax.flower.outcome import log_round, round_metrics
+from verax.flower.replies import SentModel, check_metrics, differing_metrics
 from verax.flower.round import Asked, Collected, source_of
-from verax.flower.weighing import weighing
+from verax.flower.weighing import innermost, reply_weights
 from verax.ledger import Book, BookError, BookUnavailableError, Receipt, Report
-from verax.ledger.money import format_units
-from verax.mechanism import RULES, Terms
+from verax.mechanism import Terms, rule_named
 
 __all__ = ["PaidStrategy"]
 
 _log = logging.getLogger("flwr.verax")
 
+_POLL_SECONDS = 0.2
+
 
 class PaidStrategy(Strategy):
-    """Wraps a Message-API strategy so that its members pay by the terms.
+    """Wraps a strategy of Flower's Message API so that its members pay by the terms.
 
     Args:
         strategy: FedAvg, FedMedian, Krum, FedAdam, one of Flower's differential-privacy wrappers, …
-        ledger: a book, or its path or URL; made if it is not there.
+        ledger: a book, or its path or URL; the book is created if it does not exist.
         terms: the terms or the path of a `terms.toml`; may be left out for a federation that is in
             the book.
         federation: its name in the book.
-        run: which training run this is in the book; default: Flower's run id. A run with the same
-            name goes on where the book ends: nothing is charged twice.
-        checkpoints: a folder for the model after each round; with it, and a `run`, a run that was
-            killed goes on with the next round instead of the first.
+        run: the name of this training run in the book; by default Flower's run id. A run with the
+            same name resumes where the book ends: nothing is charged twice.
+        checkpoints: a folder for the model after each round; with it and a `run`, a run that was
+            killed resumes with the next round instead of the first.
         identity: `auto`: the key of nodes registered under a name, else the node id; or `key`, or
             `node`.
-        patience: seconds to wait for nodes before a round ends in an error.
-        alarm: what watches the norms.
+        patience: the seconds to wait for nodes before a round ends with an error.
+        alarm: raises alarms for sudden changes of norms.
 
     Example:
         >>> import tempfile, os
@@ -78,22 +79,17 @@ class PaidStrategy(Strategy):
     ) -> None:
         super().__init__()
         self.strategy, self.federation = strategy, federation
-        agreed = terms if terms is None or isinstance(terms, Terms) else Terms.load(terms)
+        given = terms if terms is None or isinstance(terms, Terms) else Terms.load(terms)
         self.book = ledger if isinstance(ledger, Book) else Book.create(ledger)
-        self.terms = _agree(self.book, federation, agreed)
-        if RULES[self.terms.rule].statistic == "misreport":
-            raise ValueError(
-                f"rule {self.terms.rule} needs recomputed updates, which a server does not have; "
-                "charge by squared-norm, squared-distance or groves-ledyard"
-            )
-        weighing(strategy, self.terms)  # refuses what cannot be weighed as the terms say
+        self.terms = _agreed_terms(self.book, federation, given)
+        self._check_terms(self.terms)
         self._run, self._folder = run, checkpoints
         self._identity: Identity = identity
         self._patience, self._alarm = patience, alarm or Alarm()
         self._roster: Roster | None = None
         self._asked: dict[int, list[Asked]] = {}
         self._arrays = ArrayRecord()
-        self._done = 0  # rounds of the run that were done before this start
+        self._completed = 0  # rounds of the run that an earlier start completed
 
     def __repr__(self) -> str:
         inner = type(self.strategy).__name__
@@ -101,7 +97,7 @@ class PaidStrategy(Strategy):
 
     @property
     def run(self) -> str:
-        """The run's name in the book, known once a grid is."""
+        """The run's name in the book."""
         if self._run is None:
             raise ValueError("the run has no name before its first round; give `run`")
         return self._run
@@ -125,23 +121,23 @@ class PaidStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> Result:
-        """Run all rounds, or those that the book does not have yet; see Flower's `Strategy.start`.
+        """Run all rounds that the book does not have yet; see Flower's `Strategy.start`.
 
-        `num_rounds` counts those done before a restart. The result's arrays are never empty: if no
-        round changed the model they are the ones that it began with.
+        `num_rounds` includes the rounds that an earlier start completed. If no round changed the
+        model, the result's arrays are the initial ones.
         """
         self._begin(grid)
         last = self.terms.price.rounds
         if last and num_rounds > last:
             raise ValueError(f"num_rounds is {num_rounds}, the terms have prices for {last} rounds")
         arrays = self._resume(initial_arrays)
-        done = self._done
-        judge = None if evaluate_fn is None else lambda t, a: evaluate_fn(t + done, a)
-        if num_rounds <= done:
+        before = self._completed
+        evaluate = None if evaluate_fn is None else lambda t, a: evaluate_fn(t + before, a)
+        if num_rounds <= before:
             _log.info("Verax: all %d rounds of run %r are in the book", num_rounds, self.run)
             return Result(arrays=arrays)
         result = super().start(
-            grid, arrays, num_rounds - done, timeout, train_config, evaluate_config, judge
+            grid, arrays, num_rounds - before, timeout, train_config, evaluate_config, evaluate
         )
         if not result.arrays:
             result.arrays = arrays
@@ -151,7 +147,7 @@ class PaidStrategy(Strategy):
             "evaluate_metrics_serverapp",
         ):
             by_round = getattr(result, name)
-            setattr(result, name, {t + done: metrics for t, metrics in by_round.items()})
+            setattr(result, name, {t + before: metrics for t, metrics in by_round.items()})
         return result
 
     # Training
@@ -159,18 +155,19 @@ class PaidStrategy(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """What the wrapped strategy sends, to members only; who was asked what is kept."""
+        """The wrapped strategy's messages to members; remembers who was asked and what was sent."""
         self._begin(grid)
-        round_ = self._done + server_round
+        round_ = self._completed + server_round
         terms = self.book.terms(self.federation, round_)
-        nodes = self._wait(grid, terms, "min_train_nodes")
+        self._check_terms(terms)
+        nodes = self._wait_for_nodes(grid, terms, "min_train_nodes")
         messages = list(self.strategy.configure_train(round_, arrays, config, grid))
         assert self._roster is not None
         members = self._roster.members(nodes, terms, round_)
         self._arrays = arrays
-        sent: dict[int, Sent] = {}
+        models: dict[int, SentModel] = {}
         asked: list[Asked] = []
-        kept: list[Message] = []
+        to_members: list[Message] = []
         for message in messages:
             member = members.get(message.metadata.dst_node_id)
             if member is None:
@@ -179,107 +176,127 @@ class PaidStrategy(Strategy):
                 raise ValueError(f"{member.label!r} is asked twice in round {round_}, must be once")
             records = list(message.content.array_records.values())
             record = records[0] if len(records) == 1 else arrays
-            if id(record) not in sent:
-                sent[id(record)] = Sent.of(record)
-            asked.append(Asked(member, message.metadata, sent[id(record)]))
-            kept.append(message)
+            if id(record) not in models:
+                models[id(record)] = SentModel.of(record)
+            asked.append(Asked(member, message.metadata, models[id(record)]))
+            to_members.append(message)
         if messages and not asked:
             raise ValueError(
                 f"none of the {len(messages)} nodes asked in round {round_} is a member; the terms "
-                f"list {', '.join(terms.members)}, the book may hold them under other keys: "
+                f"list {', '.join(terms.members)}, the book may have them under other keys: "
                 "`verax ledger balances` shows them"
             )
         self._refuse_unasked(terms, round_, members, asked)
         self._asked = {round_: sorted(asked, key=lambda one: one.member.id)}
-        return kept
+        return to_members
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Check, measure, aggregate, book; then, and only then, hand the aggregate on."""
-        round_ = self._done + server_round
+        """Check, measure, aggregate and book; the aggregate is returned only after the post."""
+        round_ = self._completed + server_round
         asked = self._asked.pop(round_, None)
         if asked is None:
             raise ValueError(f"round {round_} was not configured; call configure_train first")
         if not asked:
             return self.strategy.aggregate_train(round_, list(replies))
         terms = self.book.terms(self.federation, round_)
-        collected = Collected(asked, weighing(self.strategy, terms), terms, round_)
-        collected.take(replies)
+        collected = Collected(asked, reply_weights(self.strategy, terms), terms, round_)
+        collected.receive(replies)
         arrays, metrics = None, None
         if collected.ok:
-            collected.fix_weights()
+            collected.overwrite_counts()
             arrays, metrics = self.strategy.aggregate_train(
                 round_, [one.message for one in collected.ok]
             )
         if arrays is None:
-            collected.nobody_counts()
+            collected.discard_all()
         reports, gram = collected.reports()
         if self._folder is not None:
             after = self._arrays if arrays is None else arrays
             Checkpoints(self._folder, self.run).save(round_, after)
         receipt = self._post(round_, reports, gram)
-        return arrays, self._tell(round_, asked, reports, receipt, metrics, terms)
+        balances = self.book.balances(self.federation)
+        alarms = self._alarm.update(
+            {one.member.id: one.weight**2 * one.norm for one in collected.ok}
+        )
+        log_round(round_, asked, receipt, balances, alarms, terms)
+        return arrays, round_metrics(asked, receipt, balances, alarms, metrics, terms)
 
     # Evaluation
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the wrapped strategy does, once enough nodes are there."""
+        """The wrapped strategy's messages, once enough nodes are connected."""
         self._begin(grid)
-        round_ = self._done + server_round
+        round_ = self._completed + server_round
         if getattr(self.strategy, "fraction_evaluate", 1.0):
-            self._wait(grid, self.book.terms(self.federation, round_), "min_evaluate_nodes")
+            terms = self.book.terms(self.federation, round_)
+            self._wait_for_nodes(grid, terms, "min_evaluate_nodes")
         return self.strategy.configure_evaluate(round_, arrays, config, grid)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """The wrapped strategy's, of the replies whose metrics can be averaged at all."""
-        round_ = self._done + server_round
-        how = weighing(self.strategy, self.terms)
-        kept: list[Message] = []
+        """The wrapped strategy's result, from the replies whose metrics can be averaged."""
+        round_ = self._completed + server_round
+        weights = reply_weights(self.strategy, self.terms)
+        valid: list[Message] = []
         errors: list[Message] = []
         for message in sorted(replies, key=lambda m: m.metadata.src_node_id):
             if message.has_error():
                 errors.append(message)
                 continue
             try:
-                check_metrics(message.content, how.count_key)
-                kept.append(message)
+                check_metrics(message.content, weights.count_key)
+                valid.append(message)
             except ValueError as error:
-                _log.warning("Verax: evaluation by node %d left out: %s", source_of(message), error)
-        odd = odd_layouts([message.content for message in kept])
-        for message, reason in zip(kept, odd, strict=True):
+                _log_ignored(message, str(error))
+        averaged: list[Message] = []
+        reasons = differing_metrics([message.content for message in valid])
+        for message, reason in zip(valid, reasons, strict=True):
             if reason:
-                _log.warning(
-                    "Verax: evaluation by node %d left out: %s", source_of(message), reason
-                )
-        fine = [message for message, reason in zip(kept, odd, strict=True) if not reason]
-        return self.strategy.aggregate_evaluate(round_, [*fine, *errors])
+                _log_ignored(message, reason)
+            else:
+                averaged.append(message)
+        return self.strategy.aggregate_evaluate(round_, [*averaged, *errors])
 
-    # Inside: before a round
+    # Before a round
+
+    def _check_terms(self, terms: Terms) -> None:
+        """Refuse terms by which this strategy cannot be charged."""
+        if rule_named(terms.rule).reads == "misreport":
+            raise ValueError(
+                f"rule {terms.rule} needs recomputed updates, which a server does not have; "
+                "charge by squared-norm, squared-distance or groves-ledyard"
+            )
+        reply_weights(self.strategy, terms)
 
     def _begin(self, grid: Grid) -> None:
-        if self._roster is None:
-            self._run = self._run or str(grid.run.run_id)
-            self._roster = Roster(self.book, self.federation, self._run)
-            for content in _rounds(self.book, self.federation, self._run):
-                self._alarm.take(norms_of(content, self._names()))
-
-    def _names(self) -> dict[int, str]:
-        return {account.number: account.member for account in self.book.members(self.federation)}
+        """On the first call, name the run and give the alarm the rounds that are in the book."""
+        if self._roster is not None:
+            return
+        self._run = self._run or str(grid.run.run_id)
+        self._roster = Roster(self.book, self.federation, self._run)
+        if not self.book.last_round(self.federation, self._run):
+            return
+        names = {account.number: account.member for account in self.book.members(self.federation)}
+        for record in self.book.records(self.federation):
+            content = record.content
+            if content["kind"] == "round" and content["run"] == self._run:
+                self._alarm.update(norms_of(content, names))
 
     def _resume(self, initial: ArrayRecord) -> ArrayRecord:
-        self._done = 0
+        """The model after the last round in the book, if it is stored; else the initial one."""
+        self._completed = 0
         last = self.book.last_round(self.federation, self.run) or 0
         if not last:
             return initial
-        kept = None
+        stored = None
         if self._folder is not None:
-            kept = Checkpoints(self._folder, self.run).load(last)
-        if kept is None:
+            stored = Checkpoints(self._folder, self.run).load(last)
+        if stored is None:
             _log.warning(
                 "Verax: run %r has %d rounds in the book, but no checkpoint of round %d: it begins "
                 "again with round 1. Rounds that repeat exactly are not charged again; a different "
@@ -289,50 +306,48 @@ class PaidStrategy(Strategy):
                 last,
             )
             return initial
-        if list(kept) != list(initial):
+        if list(stored) != list(initial):
             raise ValueError(
                 f"the checkpoint of run {self.run!r} is of another model; give the run another name"
             )
-        _log.info("Verax: run %r goes on after round %d, the last in the book", self.run, last)
-        self._done = last
-        return kept
+        _log.info("Verax: run %r resumes after round %d, the last in the book", self.run, last)
+        self._completed = last
+        return stored
 
-    def _wait(self, grid: Grid, terms: Terms, minimum: str) -> list[Node]:
-        """The connected nodes, once there are as many as the strategy and the terms need."""
+    def _wait_for_nodes(self, grid: Grid, terms: Terms, minimum: str) -> list[Node]:
+        """Wait until as many nodes are connected as the strategy and the terms need."""
         assert self._roster is not None
-        inner: Any = self.strategy
-        while isinstance(getattr(inner, "strategy", None), Strategy):
-            inner = inner.strategy
+        inner = innermost(self.strategy)
         fewest = max(getattr(inner, "min_available_nodes", 0), getattr(inner, minimum, 0))
-        begin = time.monotonic()
+        deadline = time.monotonic() + self._patience
         while True:
             nodes = [node_of(info, self._identity) for info in grid.get_nodes()]
-            waiting = self._roster.waiting_for(nodes, terms)
-            if len(nodes) >= fewest and not waiting:
+            absent = self._roster.not_connected(nodes, terms)
+            if len(nodes) >= fewest and not absent:
                 return nodes
-            if time.monotonic() - begin > self._patience:
+            if time.monotonic() > deadline:
                 raise TimeoutError(
                     f"after {self._patience:g} s {len(nodes)} nodes are connected, {fewest} are "
                     "needed"
-                    + (f"; members not seen yet: {', '.join(waiting)}" if waiting else "")
+                    + (f"; members not seen yet: {', '.join(absent)}" if absent else "")
                     + ". Start the missing SuperNodes, or `verax ledger join` members by their key"
                 )
-            time.sleep(min(0.2, self._patience))
+            time.sleep(min(_POLL_SECONDS, self._patience))
 
     def _refuse_unasked(
         self, terms: Terms, round_: int, members: dict[int, Member], asked: Sequence[Asked]
     ) -> None:
-        """In a closed federation the book counts whoever was not asked as missing."""
+        """In a closed federation, refuse to charge a member as missing that was not asked."""
         if terms.members and terms.policy.missing != "excuse" and len(asked) < len(members):
-            there = {one.member.id for one in asked}
-            name = next(m.label for m in members.values() if m.id not in there)
+            ids = {one.member.id for one in asked}
+            name = next(member.label for member in members.values() if member.id not in ids)
             raise ValueError(
                 f"{name!r} is connected but not asked in round {round_}, and policy.missing = "
                 f'"{terms.policy.missing}" would charge it for that; ask all members '
                 '(fraction_train = 1), or excuse (policy.missing = "excuse")'
             )
 
-    # Inside: after a round
+    # After a round
 
     def _post(
         self, round_: int, reports: Sequence[Report], gram: NDArray[np.float64] | None
@@ -342,72 +357,24 @@ class PaidStrategy(Strategy):
         except (BookError, BookUnavailableError, ValueError) as error:
             raise RuntimeError(
                 f"round {round_} of run {self.run!r} was not booked, so its aggregate is not used "
-                f"and the model stays: {error}. A run of its own needs a `run` name of its own"
+                f"and the model stays unchanged: {error}. A different run needs a different `run` "
+                "name"
             ) from error
         if not receipt.posted:
             _log.info("Verax: round %d was in the book already; nothing is charged again", round_)
         return receipt
 
-    def _tell(
-        self,
-        round_: int,
-        asked: Sequence[Asked],
-        reports: Sequence[Report],
-        receipt: Receipt,
-        metrics: MetricRecord | None,
-        terms: Terms,
-    ) -> MetricRecord:
-        """Norms, payments and balances as metrics and as lines of the log; alarms."""
-        balances = self.book.balances(self.federation)
-        charged = {one.member.id: one for one in asked}
-        told = MetricRecord() if metrics is None else metrics
-        by_id = {report.member: report for report in reports}
-        alarms = self._alarm.take(
-            {
-                name: report.weight**2 * charged[name].norm
-                for name, report in by_id.items()
-                if report.status == "ok"
-            }
-        )
-        _log.info("Verax: round %d in the book (record %d)", round_, receipt.sequence)
-        for name, one in charged.items():
-            label, unit = one.member.label, 10.0**terms.scale
-            amount, balance = receipt.amounts.get(name, 0), balances.get(name, 0)
-            if one.found.status == "ok":
-                told[f"verax.norm.{label}"] = one.norm
-            told[f"verax.payment.{label}"] = amount / unit
-            told[f"verax.balance.{label}"] = balance / unit
-            report = by_id.get(name)
-            weight = 1.0 if report is None else report.weight
-            words = f"squared norm {one.norm:.6g}" + (
-                "" if weight == 1 else f", weight {weight:.4g}"
-            )
-            if one.found.status != "ok":
-                words = f"{one.found.status}: {one.found.reason}"
-            level = logging.INFO if one.found.status == "ok" else logging.WARNING
-            paid = format_units(amount, terms.scale, terms.currency)
-            owed = format_units(balance, terms.scale)
-            _log.log(level, "\t%s: %s; pays %s, owes %s", label, words, paid, owed)
-            if name in alarms:
-                _log.warning("Verax ALARM: %s sent %s", label, alarms[name])
-        told["verax.alarms"] = len(alarms)
-        told["verax.counted"] = sum(one.found.status == "ok" for one in asked)
-        return told
+
+def _log_ignored(message: Message, reason: str) -> None:
+    _log.warning("Verax: evaluation by node %d is ignored: %s", source_of(message), reason)
 
 
-def _rounds(book: Book, federation: str, run: str) -> Iterable[dict[str, Any]]:
-    for record in book.records(federation):
-        content = record.content
-        if content["kind"] == "round" and content["run"] == run:
-            yield content
-
-
-def _agree(book: Book, federation: str, terms: Terms | None) -> Terms:
-    """The terms in the book, once they are the ones given."""
+def _agreed_terms(book: Book, federation: str, terms: Terms | None) -> Terms:
+    """The terms in the book; a new federation is created with the given ones."""
     if federation not in book.federations():
         if terms is None:
             raise ValueError(f"{federation!r} is not in the book; give its `terms`")
-        book.found(federation, terms)
+        book.create_federation(federation, terms)
         return terms
     versions = [version.terms for version in book.versions(federation)]
     if terms is None:

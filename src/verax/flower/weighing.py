@@ -1,12 +1,13 @@
-"""By how much a strategy will weigh each reply, and so what an update is charged as.
+"""The weight that a strategy gives each reply, and therefore the update that is charged.
 
-FedAvg and its kin weigh by `num-examples`, the client's own word: w_i = c_i / Σ c_j. What such a
-client sends counts N·w_i times, and the *effective* update is what it is charged for:
+FedAvg and its variants weigh by `num-examples`, which the client reports itself: w_i = c_i / Σ c_j.
+The update of such a client counts N·w_i times, and the *effective* update is charged:
 
     n_i = (N w_i)² ‖reply_i − sent‖².
 
-Medians, trimmed means, Krum and Bulyan weigh all alike (their example counts touch metrics only).
-q-FedAvg weighs by the reported loss, w_i ∝ F_i^q. Trees are not updates of a model, and refused.
+Medians, trimmed means, Krum and Bulyan give all replies the same weight; example counts affect only
+their metrics. q-FedAvg weighs by the reported loss, w_i ∝ F_i^q. Strategies that exchange trees
+have no model updates, and are refused.
 """
 
 from __future__ import annotations
@@ -28,37 +29,55 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from verax.flower.replies import Reply
 from verax.mechanism import Terms
 
-__all__ = ["Weighing", "set_examples", "shares", "weighing"]
+__all__ = [
+    "ReplyWeights",
+    "effective_weights",
+    "fixed_weights",
+    "innermost",
+    "loss_weight",
+    "reply_weights",
+    "set_examples",
+]
+
+_MAX_LOSS_WEIGHT = 1e150
 
 
 @dataclass(frozen=True)
-class Weighing:
-    """What decides a reply's weight.
+class ReplyWeights:
+    """What decides the weight of a reply.
 
     Attributes:
         count_key: the metric that must be a valid example count in every reply, or None.
-        counts: whether that count weighs the arrays.
-        loss_key: of q-FedAvg, the metric that weighs instead.
-        q: of q-FedAvg.
+        by_count: whether that count is the weight.
+        loss_key: for q-FedAvg, the metric from which the weight is computed.
+        q: for q-FedAvg, the exponent.
     """
 
     count_key: str | None
-    counts: bool
+    by_count: bool
     loss_key: str | None = None
     q: float = 0.0
 
 
-def weighing(strategy: Strategy, terms: Terms) -> Weighing:
-    """How a strategy (or the one inside its wrappers) weighs, checked against the terms."""
+def innermost(strategy: Strategy) -> Any:
+    """The strategy inside all wrappers, such as those for differential privacy."""
     inner: Any = strategy
     while isinstance(getattr(inner, "strategy", None), Strategy):
         inner = inner.strategy
+    return inner
+
+
+def reply_weights(strategy: Strategy, terms: Terms) -> ReplyWeights:
+    """How a strategy weighs its replies; refuses terms that say otherwise."""
+    inner = innermost(strategy)
+    name = type(inner).__name__
     if isinstance(inner, FedXgbBagging | FedXgbCyclic):
         raise ValueError(
-            f"{type(inner).__name__} exchanges trees, not updates of a model: their distance from "
-            "what was sent means nothing, and cannot be charged for"
+            f"{name} exchanges trees, not updates of a model: their distance from the model that "
+            "was sent has no meaning and cannot be charged"
         )
     key: str | None = getattr(inner, "weighted_by_key", "num-examples")
     kind = terms.weights.kind
@@ -68,36 +87,44 @@ def weighing(strategy: Strategy, terms: Terms) -> Weighing:
                 f'weights.kind is "{kind}", but QFedAvg weighs by the reported loss; '
                 'write weights.kind = "reported"'
             )
-        return Weighing(key, False, inner.train_loss_key, inner.q)
+        return ReplyWeights(key, False, inner.train_loss_key, inner.q)
     if isinstance(inner, FedMedian | FedTrimmedAvg | Bulyan | Krum):
         if kind == "fixed" and len(set(terms.weights.values)) > 1:
             raise ValueError(
-                f'weights.kind is "fixed" with different values, but {type(inner).__name__} weighs '
-                'all alike; write weights.kind = "equal"'
+                f'weights.kind is "fixed" with different values, but {name} gives all replies the '
+                'same weight; write weights.kind = "equal"'
             )
-        return Weighing(key, False)
-    return Weighing(key, True)
+        return ReplyWeights(key, False)
+    return ReplyWeights(key, True)
 
 
-def shares(
-    how: Weighing, terms: Terms, names: Sequence[tuple[str, str]], replies: Sequence[Any]
+def fixed_weights(terms: Terms, names: Sequence[tuple[str, str]]) -> list[float]:
+    """The weights that the terms fix, for members given by id and label."""
+    if terms.weights.kind != "fixed":
+        return [1.0] * len(names)
+    table = dict(zip(terms.members, terms.weights.values, strict=True))
+    return [table[member] if member in table else table[label] for member, label in names]
+
+
+def effective_weights(
+    weights: ReplyWeights,
+    terms: Terms,
+    names: Sequence[tuple[str, str]],
+    replies: Sequence[tuple[Reply, RecordDict]],
 ) -> list[float]:
     """N·w_i of the replies that count; their mean is 1.
 
     Args:
-        how: what the strategy weighs by.
+        weights: how the strategy weighs.
         terms: equal, fixed or reported weights.
         names: id and label of each member.
-        replies: (checked reply, content) of each.
+        replies: the checked reply and its content, of each member.
     """
-    if terms.weights.kind == "equal" or not replies:
-        return [1.0] * len(replies)
     if terms.weights.kind == "fixed":
-        table = dict(zip(terms.members, terms.weights.values, strict=True))
-        raw = [table[member] if member in table else table[label] for member, label in names]
-    elif how.loss_key is not None:
-        raw = [loss_weight(how, content) for _, content in replies]
-    elif how.counts:
+        raw = fixed_weights(terms, names)
+    elif terms.weights.kind == "reported" and weights.loss_key is not None:
+        raw = [loss_weight(weights, content) for _, content in replies]
+    elif terms.weights.kind == "reported" and weights.by_count:
         raw = [reply.examples for reply, _ in replies]
     else:
         return [1.0] * len(replies)
@@ -105,25 +132,24 @@ def shares(
     return [value / total * len(raw) for value in raw]
 
 
-def loss_weight(how: Weighing, content: RecordDict) -> float:
+def loss_weight(weights: ReplyWeights, content: RecordDict) -> float:
     """F^q of q-FedAvg; a ValueError says what is wrong with the loss."""
     metrics = next(iter(content.metric_records.values()))
-    loss = metrics.get(how.loss_key or "")
+    loss = metrics.get(weights.loss_key or "")
     if not isinstance(loss, int | float) or not 0 <= loss < math.inf:
-        raise ValueError(f"metric {how.loss_key!r} is {loss}, must be a finite number ≥ 0")
+        raise ValueError(f"metric {weights.loss_key!r} is {loss}, must be a finite number ≥ 0")
     try:
-        weight = float((loss + 1e-10) ** how.q)
+        weight = float((loss + 1e-10) ** weights.q)
     except OverflowError:
         weight = math.inf
-    if not 0 < weight < _LARGEST:
-        raise ValueError(f"metric {how.loss_key!r} is {loss:g}, too large a weight for q {how.q:g}")
+    if not 0 < weight < _MAX_LOSS_WEIGHT:
+        raise ValueError(
+            f"metric {weights.loss_key!r} is {loss:g}, too large a weight with q = {weights.q:g}"
+        )
     return weight
 
 
-_LARGEST = 1e150
-
-
 def set_examples(message: Message, key: str, value: float) -> None:
-    """Write the weight that the terms fixed into the reply that is handed on."""
+    """Replace the example count of a reply by the weight that the terms fix."""
     name, metrics = next(iter(message.content.metric_records.items()))
     message.content[name] = MetricRecord({**metrics, key: value})

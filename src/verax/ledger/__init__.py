@@ -3,7 +3,7 @@
 Needs the extra `ledger` (and `postgres` for PostgreSQL).
 """
 
-from verax.ledger.book import Book, Over, Receipt, Record, Transfer
+from verax.ledger.book import Book, OverLimit, Receipt, Record, Transfer
 from verax.ledger.engine import BookError, BookUnavailableError
 from verax.ledger.round import Report
 from verax.ledger.state import Account
@@ -13,7 +13,7 @@ __all__ = [
     "Book",
     "BookError",
     "BookUnavailableError",
-    "Over",
+    "OverLimit",
     "Receipt",
     "Record",
     "Report",

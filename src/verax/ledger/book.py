@@ -1,68 +1,55 @@
 """The book: an append-only chain of records per federation, in SQLite or PostgreSQL.
 
-Everything that changes a federation is a record: its founding, members joining and leaving, terms,
-limits, rounds, deposits, corrections, settlements. A record carries the hash of the one before, and
-is written with its entries in one transaction, or not at all. Amounts are whole units; a positive
-one is owed by the member. The entries of every record sum to zero.
+Every change of a federation is a record: its creation, members that join and leave, terms, limits,
+rounds, deposits, corrections and settlements. A record contains the hash of the one before it. One
+transaction writes a record with its entries, completely or not at all. Amounts are whole numbers of
+minor units; a positive amount is owed by the member. The entries of every record sum to zero.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from numpy.typing import ArrayLike
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
-from verax.ledger import schema
 from verax.ledger.canonical import GENESIS, digest
-from verax.ledger.engine import BookError, reading
-from verax.ledger.members import joining, member_account
-from verax.ledger.money import LARGEST
+from verax.ledger.engine import BookError
+from verax.ledger.limits import check_amount, check_bookable, check_round
+from verax.ledger.members import join_record
 from verax.ledger.names import check_name
-from verax.ledger.reports import match_reports, newcomers, permuted, refuse_other
+from verax.ledger.queries import BookReader, OverLimit
+from verax.ledger.reports import match_reports, new_members, ordered_gram, refuse_difference
 from verax.ledger.round import Report, round_content
-from verax.ledger.state import ESCROW, Account, State, Version
+from verax.ledger.state import ESCROW, FederationState
 from verax.ledger.store import (
     Receipt,
     Record,
-    Store,
-    found_row,
-    head_row,
+    find_head,
     insert_record,
+    lookup_head,
     make_receipt,
 )
-from verax.mechanism import Terms
+from verax.mechanism import Terms, rule_named
 
-__all__ = ["Book", "Over", "Receipt", "Record", "Transfer"]
-
-_BATCH = 256
-
-
-@dataclass(frozen=True)
-class Over:
-    """A member whose debt passes its limit."""
-
-    member: str
-    label: str
-    balance: int
-    limit: int
+__all__ = ["Book", "OverLimit", "Receipt", "Record", "Transfer"]
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """One payment of a settlement, in units, from one member to another."""
+    """One payment of a settlement from one member to another, in minor units."""
 
     payer: str
     receiver: str
     amount: int
 
 
-class Book(Store):
+class Book(BookReader):
     """The books of one or more federations.
 
     Example:
@@ -70,7 +57,7 @@ class Book(Store):
         >>> from verax.ledger import Book, Report
         >>> from verax.mechanism import Price, Terms
         >>> with Book.create(os.path.join(tempfile.mkdtemp(), "book.db")) as book:
-        ...     _ = book.found("clinics", Terms(Price.constant(0.5), scale=2))
+        ...     _ = book.create_federation("clinics", Terms(Price.constant(0.5), scale=2))
         ...     reports = [Report("a", statistic=4.0), Report("b", statistic=1.0)]
         ...     receipt = book.post("clinics", run="first", round_=1, reports=reports)
         ...     (receipt.amounts, book.balances("clinics"))
@@ -85,12 +72,12 @@ class Book(Store):
         wait: float = 30.0,
         clock: Callable[[], datetime] | None = None,
     ) -> Book:
-        """Make a book, or open the one that is there.
+        """Create a book, or open the existing one.
 
         Args:
             url: a path, `sqlite:///…`, or `postgresql://…`.
-            wait: seconds to wait for another writer.
-            clock: what time it is; for tests.
+            wait: how many seconds to wait for the locks of other writers.
+            clock: returns the current time; for tests.
         """
         return cls(url, wait=wait, clock=clock, _create=True)
 
@@ -103,35 +90,29 @@ class Book(Store):
         read_only: bool = False,
         clock: Callable[[], datetime] | None = None,
     ) -> Book:
-        """Open a book that exists; `read_only` also opens a file that cannot be written."""
+        """Open an existing book; `read_only` also opens a file that cannot be written."""
         return cls(url, wait=wait, read_only=read_only, clock=clock)
 
     # Federations and members
 
-    def federations(self) -> list[str]:
-        """The names of all federations in the book."""
-        with reading(self.engine) as connection:
-            names = select(schema.federation.c.name).order_by(schema.federation.c.name)
-            return list(connection.scalars(names))
-
-    def found(self, federation: str, terms: Terms) -> Receipt:
-        """Begin a federation's chain with its terms; the same again changes nothing."""
+    def create_federation(self, federation: str, terms: Terms) -> Receipt:
+        """Create a federation with its terms; the same call again changes nothing."""
         check_name("federation", federation)
+        _check_terms(terms)
         text = terms.to_toml()
 
         def work(connection: Connection) -> Receipt:
-            row = head_row(connection, federation, lock=True)
-            if row is not None:
-                state = self._state(connection, federation, row)
-                first = state.versions[0]
-                if first.hash != digest(text):
+            head = lookup_head(connection, federation, lock=True)
+            if head is not None:
+                state = self._state(connection, federation, head)
+                if state.versions[0].hash != digest(text):
                     raise BookError(
                         f"{federation!r} is in the book with other terms; "
                         "`verax ledger terms` changes them from a round on"
                     )
                 return Receipt(False, 1, self._hash(connection, state, 1), {}, {})
-            state = self._states[federation] = self._begin(connection, federation)
-            return self._append(connection, state, GENESIS, [{"kind": "founding", "terms": text}])
+            state = self._states[federation] = self._insert_federation(connection, federation)
+            return self._append(connection, state, GENESIS, [{"kind": "create", "terms": text}])
 
         return self._write(federation, work)
 
@@ -144,20 +125,20 @@ class Book(Store):
         from_round: int = 1,
         run: str | None = None,
     ) -> Receipt:
-        """Take in a member, or change its label; the same again changes nothing.
+        """Add a member, or change its label; the same call again changes nothing.
 
         Args:
             federation: its name.
             member: public key or opaque id; it never changes.
-            label: what people call it; the id if left out.
-            from_round: the first round it may take part in, …
-            run: … of this run, and every round of others; without one, of every run.
+            label: the name that people use; by default the id.
+            from_round: the first round that the member may take part in, …
+            run: … in this run, and every round of other runs; without a run, in every run.
         """
         check_name("member", member)
         label = check_name("label", label or member)
-        _round("from_round", from_round)
+        check_round("from_round", from_round)
 
-        def build(state: State) -> list[dict[str, Any]]:
+        def build(state: FederationState) -> list[dict[str, Any]]:
             known = state.by_member.get(member)
             if known is not None and known != ESCROW:
                 old = state.accounts[known]
@@ -167,21 +148,21 @@ class Book(Store):
                     and (old.from_round, old.from_run) == (from_round, run)
                 ):
                     return []
-            return [joining(state, member, label, from_round, run)]
+            return [join_record(state, member, label, from_round, run)]
 
         return self._change(federation, build)
 
     def leave(
         self, federation: str, member: str, *, from_round: int = 1, run: str | None = None
     ) -> Receipt:
-        """A member takes part in no round from this one on; its balance stays.
+        """Record that a member takes part in no round from this one on; its balance stays.
 
         With a run, the round is one of that run, and the member takes part in no other run.
         """
-        _round("from_round", from_round)
+        check_round("from_round", from_round)
 
-        def build(state: State) -> list[dict[str, Any]]:
-            account = member_account(state, member)
+        def build(state: FederationState) -> list[dict[str, Any]]:
+            account = state.member_account(member)
             if (account.left_round, account.left_run) == (from_round, run):
                 return []
             body = {"kind": "leave", "account": account.number}
@@ -190,11 +171,12 @@ class Book(Store):
         return self._change(federation, build)
 
     def change_terms(self, federation: str, terms: Terms, *, from_round: int) -> Receipt:
-        """New terms for all rounds from this one on that are posted from now on."""
-        _round("from_round", from_round)
+        """Set the terms for all rounds from this one on that are posted after this call."""
+        check_round("from_round", from_round)
+        _check_terms(terms)
         text = terms.to_toml()
 
-        def build(state: State) -> list[dict[str, Any]]:
+        def build(state: FederationState) -> list[dict[str, Any]]:
             if (terms.currency, terms.scale) != (state.currency, state.scale):
                 raise BookError(
                     f"currency and scale are {state.currency} and {state.scale}, cannot change to "
@@ -208,34 +190,23 @@ class Book(Store):
         return self._change(federation, build)
 
     def set_limit(self, federation: str, units: int | None, member: str | None = None) -> Receipt:
-        """How much a member (or, without one, everybody) may owe before `watch` reports it."""
-        if units is not None and not 0 <= units <= LARGEST:
-            raise BookError(f"limit is {units}, must be 0 … {LARGEST} units")
+        """Set the largest debt of a member, or of all members; `over_limit` reports who exceeds it.
 
-        def build(state: State) -> list[dict[str, Any]]:
-            number = None if member is None else member_account(state, member).number
+        Args:
+            federation: its name.
+            units: in minor units; None removes the limit.
+            member: whose limit; None sets the limit of all members without one of their own.
+        """
+        if units is not None:
+            check_amount("limit", units, low=0)
+
+        def build(state: FederationState) -> list[dict[str, Any]]:
+            number = None if member is None else state.member_account(member).number
             if number in state.limits and state.limits[number] == units:
                 return []
             return [{"kind": "limit", "account": number, "limit": units}]
 
         return self._change(federation, build)
-
-    def members(self, federation: str) -> list[Account]:
-        """All who ever joined, in that order."""
-        with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
-            return [account for number, account in sorted(state.accounts.items()) if number]
-
-    def terms(self, federation: str, round_: int | None = None) -> Terms:
-        """The terms in force for a round that is posted now; without one, the newest."""
-        with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
-            return state.versions[-1].terms if round_ is None else state.version(round_).terms
-
-    def versions(self, federation: str) -> list[Version]:
-        """All versions of the terms, oldest first."""
-        with reading(self.engine) as connection:
-            return list(self._read_state(connection, federation).versions)
 
     # Entries
 
@@ -247,53 +218,52 @@ class Book(Store):
         reports: Sequence[Report],
         gram: ArrayLike | None = None,
     ) -> Receipt:
-        """Charge a round by the terms in force and book it: all of it or nothing.
+        """Charge a round by the terms in force and book it, completely or not at all.
 
-        Posting the same round again with the same reports changes nothing (`posted` is False);
-        with others it is refused, and the difference is named. In an open federation (terms without
-        `members`) whoever reports and is unknown joins with this round. In a closed one all listed
-        members must have joined, and those without a report count as missing.
+        Posting the same round again with the same reports changes nothing (`posted` is False); with
+        other reports it is refused, and the error names the difference. In an open federation,
+        whose terms list no `members`, an unknown member that reports joins with this round. In a
+        closed federation all listed members must have joined, and one without a report counts as
+        missing.
 
         Args:
             federation: its name.
-            run: which training run; rounds count from 1 in each.
+            run: which training run; each run counts its rounds from 1.
             round_: t = 1, 2, …
             reports: one per member, in any order.
             gram: ⟨m_i, m_j⟩ of the ok updates as they counted, in the order of the reports, for
                 the rules that read it.
         """
         check_name("run", run)
-        _round("round", round_)
+        check_round("round", round_)
         reports = list(reports)
 
         def work(connection: Connection) -> Receipt:
-            row = head_row(connection, federation, lock=True)
-            state = self._state(connection, federation, row)
+            head = find_head(connection, federation, lock=True)
+            state = self._state(connection, federation, head)
             stored = self._round(connection, state, run, round_)
             if stored is not None:
                 content = stored.content
-                refuse_other(state, content, reports, gram)
+                refuse_difference(state, content, reports, gram)
                 return make_receipt(state, content, stored.hash, posted=False)
             version = state.version(round_)
-            joins = newcomers(state, version, run, round_, reports)
-            previous = row[2]
+            joins = new_members(state, version, run, round_, reports)
+            previous = head.hash
             if joins:
                 previous = self._append(connection, state, previous, joins).hash
             rows = match_reports(state, version, run, round_, reports)
-            body = round_content(state, version, round_, rows, permuted(gram, rows, reports))
-            return self._append(
-                connection, state, previous, [body | {"kind": "round", "run": run, "round": round_}]
-            )
+            body = round_content(state, version, round_, rows, ordered_gram(gram, rows, reports))
+            body |= {"kind": "round", "run": run, "round": round_}
+            return self._append(connection, state, previous, [body])
 
         return self._write(federation, work)
 
     def deposit(self, federation: str, member: str, units: int, reason: str = "") -> Receipt:
-        """A member pays money in, ahead of its charges (negative: takes it out)."""
-        if not units or abs(units) > LARGEST:
-            raise BookError(f"deposit is {units}, must be 1 … {LARGEST} units, or that negative")
+        """Book money that a member pays in before it is charged; a negative amount is paid out."""
+        check_amount("deposit", units)
 
-        def build(state: State) -> list[dict[str, Any]]:
-            entries = {ESCROW: units, member_account(state, member).number: -units}
+        def build(state: FederationState) -> list[dict[str, Any]]:
+            entries = {ESCROW: units, state.member_account(member).number: -units}
             return [_entries("deposit", entries) | {"reason": reason}]
 
         return self._change(federation, build, repeatable=False)
@@ -306,32 +276,30 @@ class Book(Store):
         *,
         corrects: int | None = None,
     ) -> Receipt:
-        """A counter-entry: what is wrong stays, and this stands beside it, with a reason.
+        """Book a reversing entry with a reason; the record that was wrong stays in the book.
 
         Args:
             federation: its name.
-            amounts: units per member, summing to zero.
-            reason: why; it is printed in statements.
+            amounts: minor units per member, summing to zero.
+            reason: why; statements print it.
             corrects: the sequence number of the record that was wrong.
         """
         if not reason.strip():
             raise BookError("a correction needs a reason")
-        if sum(amounts.values()) or not any(amounts.values()):
-            raise BookError(
-                f"corrections must sum to zero and not be empty, these sum to "
-                f"{sum(amounts.values())} units"
-            )
-        if max(map(abs, amounts.values())) > LARGEST:
-            raise BookError(f"a correction passes the limit of 63 bits, {LARGEST} units")
+        total = sum(amounts.values())
+        if total or not any(amounts.values()):
+            raise BookError(f"the entries of a correction must sum to zero, these sum to {total}")
+        for units in amounts.values():
+            check_amount("correction", units, zero=True)
 
-        def build(state: State) -> list[dict[str, Any]]:
+        def build(state: FederationState) -> list[dict[str, Any]]:
             if corrects is not None and not 1 <= corrects <= state.sequence:
                 raise BookError(f"record {corrects} does not exist, the last is {state.sequence}")
             entries: dict[int, int] = {}
             for name, units in amounts.items():
                 number = state.account(name).number
                 if number in entries:
-                    raise BookError(f"{name!r} stands twice in the correction")
+                    raise BookError(f"{name!r} is in the correction twice")
                 entries[number] = units
             return [_entries("correction", entries) | {"corrects": corrects, "reason": reason}]
 
@@ -344,10 +312,10 @@ class Book(Store):
             federation: its name.
             transfers: who paid whom.
             sequence: the last record that the transfers were computed from; if the book has grown
-                since, they are refused.
+                since then, they are refused.
         """
 
-        def build(state: State) -> list[dict[str, Any]]:
+        def build(state: FederationState) -> list[dict[str, Any]]:
             if state.sequence != sequence:
                 raise BookError(
                     f"the book grew from record {sequence} to {state.sequence} since the "
@@ -356,10 +324,8 @@ class Book(Store):
             entries: dict[int, int] = {}
             rows: list[list[int]] = []
             for transfer in transfers:
-                payer, receiver = (
-                    state.account(transfer.payer).number,
-                    state.account(transfer.receiver).number,
-                )
+                payer = state.account(transfer.payer).number
+                receiver = state.account(transfer.receiver).number
                 if transfer.amount <= 0 or payer == receiver:
                     raise BookError(f"{transfer} must move a positive amount between two members")
                 entries[payer] = entries.get(payer, 0) - transfer.amount
@@ -371,17 +337,17 @@ class Book(Store):
 
         return self._change(federation, build, repeatable=False)
 
-    def adopt(
+    def import_records(
         self,
         federation: str,
         texts: Callable[[], Iterable[str]],
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Take over records that were verified before, in one transaction; see `import_book`.
+        """Insert verified records in one transaction; see `verax.ledger.export.import_book`.
 
         Args:
             federation: its name.
-            texts: gives the canonical texts from the first record on.
+            texts: returns the canonical texts from the first record on.
             progress: called with the number of records read since the last call.
 
         Returns:
@@ -392,12 +358,12 @@ class Book(Store):
         def work(connection: Connection) -> Receipt:
             nonlocal new
             new = 0
-            row = head_row(connection, federation, lock=True)
-            if row is None:
-                state, last = self._begin(connection, federation), GENESIS
+            head = lookup_head(connection, federation, lock=True)
+            if head is None:
+                state, last = self._insert_federation(connection, federation), GENESIS
             else:
-                state, last = State(row[0], federation), row[2]
-                self._load(connection, state, row[1])
+                state, last = FederationState(head.id, federation), head.hash
+                self._load(connection, state, head.sequence)
             known = state.sequence
             for text in texts():
                 content = json.loads(text)
@@ -410,7 +376,7 @@ class Book(Store):
                 elif self._hash(connection, state, sequence) != hash_:
                     raise BookError(
                         f"the book and the file have different histories from record {sequence} "
-                        "on; import it into a book of its own"
+                        "on; import the file into a book of its own"
                     )
                 if progress is not None:
                     progress(1)
@@ -421,88 +387,11 @@ class Book(Store):
         self._write(federation, work)
         return new
 
-    # Reading
 
-    def balances(self, federation: str) -> dict[str, int]:
-        """What each member owes (negative: is owed), in units; with the escrow account if used."""
-        return self.snapshot(federation)[2]
-
-    def snapshot(self, federation: str) -> tuple[int, str, dict[str, int]]:
-        """The last record's sequence number and hash, and the balances up to it."""
-        with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
-            return state.sequence, state.hash, self._balances(connection, state)
-
-    def watch(self, federation: str) -> list[Over]:
-        """Members who owe more than their limit, the farthest first."""
-        with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
-            balances = self._balances(connection, state)
-        over: list[Over] = []
-        for number, account in state.accounts.items():
-            limit = state.limit(number)
-            balance = balances.get(account.member, 0)
-            if number != ESCROW and limit is not None and balance > limit:
-                over.append(Over(account.member, account.label, balance, limit))
-        return sorted(over, key=lambda o: (o.limit - o.balance, o.member))
-
-    def rounds(self, federation: str, run: str | None = None) -> list[tuple[str, int, int, str]]:
-        """The rounds as (run, round, sequence, hash), in the order of the chain."""
-        table = schema.record
-        with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
-            wanted = select(table.c.run, table.c.round, table.c.sequence, table.c.hash).where(
-                table.c.federation == state.id, table.c.kind == "round"
-            )
-            if run is not None:
-                wanted = wanted.where(table.c.run == run)
-            return [tuple(row) for row in connection.execute(wanted.order_by(table.c.sequence))]
-
-    def last_round(self, federation: str, run: str) -> int | None:
-        """The highest round of a run in the book."""
-        table = schema.record
-        with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
-            last = select(func.max(table.c.round)).where(
-                table.c.federation == state.id, table.c.run == run
-            )
-            return connection.scalar(last)
-
-    def head(self, federation: str) -> tuple[int, str]:
-        """The last record's sequence number and hash."""
-        with reading(self.engine) as connection:
-            row = found_row(head_row(connection, federation), federation)
-            return row[1], row[2]
-
-    def records(self, federation: str, after: int = 0) -> Iterator[Record]:
-        """All records after a sequence number, in order; a few at a time in memory."""
-        table = schema.record
-        with reading(self.engine) as connection:
-            row = found_row(head_row(connection, federation), federation)
-            last = row[1]
-            while after < last:
-                batch = connection.execute(
-                    select(table.c.sequence, table.c.hash, table.c.content)
-                    .where(table.c.federation == row[0], table.c.sequence > after)
-                    .order_by(table.c.sequence)
-                    .limit(_BATCH)
-                ).all()
-                if not batch:
-                    raise BookError(f"record {after + 1} of {federation!r} is missing")
-                for sequence, hash_, text in batch:
-                    yield Record(sequence, hash_, text)
-                after = batch[-1][0]
-
-    def state(self, federation: str) -> State:
-        """Terms, accounts and limits as they are now; a copy that nobody else changes."""
-        with reading(self.engine) as connection:
-            row = found_row(head_row(connection, federation), federation)
-            return self._load(connection, State(row[0], federation), row[1])
-
-
-def _round(name: str, value: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST:
-        raise BookError(f"{name} is {value!r}, must be a whole number ≥ 1")
+def _check_terms(terms: Terms) -> None:
+    """Refuse terms by which no round could be charged."""
+    rule_named(terms.rule)
+    check_bookable(terms)
 
 
 def _entries(kind: str, amounts: Mapping[int, int]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""A checkpoint: where the chain ended at some time, signed, for members to keep.
+"""Checkpoints: the end of the chain at some time, signed, for members to keep.
 
-Whoever keeps one can show later that the history before it was rewritten. It is signed with Ed25519
-over its canonical text without the signature.
+Whoever keeps a checkpoint can prove later that the history before it was rewritten. The signature
+(Ed25519) covers the canonical text of the checkpoint without the signature.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["load_key", "make_checkpoint", "new_key", "public_key"]
 def make_checkpoint(
     book: Book, federation: str, key: Ed25519PrivateKey | None = None
 ) -> dict[str, Any]:
-    """The end of the chain now, with balances; signed if there is a key."""
+    """A checkpoint of the book as it is now, with balances; signed if there is a key."""
     sequence, hash_, balances = book.snapshot(federation)
     content: dict[str, Any] = {
         "balances": balances,
@@ -48,12 +48,12 @@ def make_checkpoint(
 
 
 def public_key(key: Ed25519PrivateKey) -> str:
-    """The public half, 32 bytes in hexadecimal."""
+    """The public key, 32 bytes in hexadecimal."""
     return key.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw).hex()
 
 
 def new_key(path: Path) -> Ed25519PrivateKey:
-    """Make a key in a file that only its owner may read; an existing file is never replaced."""
+    """Create a key in a file that only its owner may read; an existing file is never replaced."""
     key = Ed25519PrivateKey.generate()
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,8 +1,9 @@
 """Connections to SQLite and PostgreSQL, durable by default, and their errors in plain words.
 
-SQLite: a write-ahead log synced at every commit (`synchronous=FULL`), writers one at a time from
-the first statement on (`BEGIN IMMEDIATE`). PostgreSQL: as the server is set; writers wait for the
-federation's row. Both wait for a bounded time and then say who is in the way.
+SQLite uses a write-ahead log that is synced at every commit (`synchronous=FULL`); a writer holds
+the write lock from its first statement on (`BEGIN IMMEDIATE`). PostgreSQL is as durable as the
+server is configured to be; a writer locks the federation's row. Both wait for a lock for a limited
+time and then raise an error.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __all__ = [
     "BookError",
     "BookUnavailableError",
     "Writer",
-    "locate",
+    "book_url",
     "make_engine",
     "readable",
     "reading",
@@ -32,21 +33,21 @@ _WRITE = "verax_write"
 
 
 class BookError(ValueError):
-    """What was asked for cannot be booked; nothing was changed."""
+    """The request cannot be booked; nothing was changed."""
 
 
 class BookUnavailableError(OSError):
     """The database cannot be reached, read or written now; nothing was changed.
 
     Attributes:
-        lost: whether a connection broke, so that a new attempt makes sense.
+        connection_lost: whether the connection broke, so that a new attempt may succeed.
     """
 
-    lost: bool = False
+    connection_lost: bool = False
 
 
-def locate(book: str | Path) -> URL:
-    """The database's URL from a path or a URL; passwords stay inside it."""
+def book_url(book: str | Path) -> URL:
+    """The database's URL, from a path or a URL."""
     text = str(book)
     if "://" not in text:
         return URL.create("sqlite", database=str(Path(text).expanduser()))
@@ -69,18 +70,19 @@ def locate(book: str | Path) -> URL:
 
 
 def make_engine(book: str | Path, *, wait: float, create: bool, read_only: bool) -> Engine:
-    """An engine for a book; `wait` seconds for other writers."""
-    url = locate(book)
+    """An engine for a book; it waits `wait` seconds for the locks of other writers."""
+    url = book_url(book)
     if url.get_backend_name() == "sqlite":
         return _sqlite(Path(url.database or ""), wait, create, read_only)
     return _postgres(url, wait, read_only)
 
 
 class Writer:
-    """The connection that writes, kept open: to get one takes longer than a small transaction.
+    """The connection that writes. It is kept open, because opening one costs more than a round.
 
-    For one thread at a time. On SQLite the driver begins and commits, for the same reason, within
-    what SQLAlchemy takes for one long transaction.
+    Only one thread may use it at a time. On SQLite the driver itself begins and commits, because
+    SQLAlchemy's own transactions cost more than the statements inside; SQLAlchemy sees one long
+    transaction.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -89,8 +91,8 @@ class Writer:
 
     @contextmanager
     def transaction(self) -> Generator[Connection]:
-        """All or nothing, locked at once, and with readable errors."""
-        with readable(self._engine):
+        """A transaction that holds the write lock from its start, with readable errors."""
+        with readable():
             connection = self._connection
             try:
                 if connection is None:
@@ -106,11 +108,11 @@ class Writer:
                 yield connection
                 driver.commit()
             except BaseException:
-                self.close()  # with it what was begun; whatever its state, nobody meets it again
+                self.close()  # Close the connection: this also rolls back the open transaction.
                 raise
 
     def close(self) -> None:
-        """Give the connection back; the next transaction gets another."""
+        """Close the connection; the next transaction opens another."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -118,8 +120,8 @@ class Writer:
 
 @contextmanager
 def reading(engine: Engine) -> Generator[Connection]:
-    """A transaction that reads one state of the book."""
-    with readable(engine), engine.connect() as connection:
+    """A read-only transaction: all statements see the same state of the book."""
+    with readable(), engine.connect() as connection:
         if engine.dialect.name != "sqlite":
             connection = connection.execution_options(isolation_level="REPEATABLE READ")
         with connection.begin():
@@ -130,26 +132,27 @@ def _sqlite(path: Path, wait: float, create: bool, read_only: bool) -> Engine:
     if path.is_dir():
         raise BookUnavailableError(f"{path} is a folder; give the file of a book")
     if not path.parent.is_dir():
-        raise BookUnavailableError(f"{path.parent} does not exist; make the folder first")
+        raise BookUnavailableError(f"{path.parent} does not exist; create the folder first")
     if not create and not path.exists():
         raise BookUnavailableError(
-            f"{path} does not exist; `verax ledger init {path}` makes a book"
+            f"{path} does not exist; `verax ledger create {path}` creates a book"
         )
 
     def connect() -> sqlite3.Connection:
         if not read_only:
-            return _dial(str(path), wait)
-        where = f"file:{quote(str(path.absolute()))}?mode=ro"
+            return _connect(str(path), wait)
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro"
         try:
-            connection = _dial(where, wait)
+            connection = _connect(uri, wait)
             connection.execute("SELECT 1 FROM sqlite_master").fetchone()
         except sqlite3.OperationalError as error:
-            # Without leave to write beside the file, SQLite reads it only as one that stands still.
+            # SQLite cannot create its -shm file in a read-only directory; without a -wal file
+            # nobody writes, and the database can be opened as immutable.
             if error.sqlite_errorname not in ("SQLITE_CANTOPEN", "SQLITE_READONLY_DIRECTORY"):
                 raise
             if path.with_name(path.name + "-wal").exists():
                 raise
-            connection = _dial(where + "&immutable=1", wait)
+            connection = _connect(uri + "&immutable=1", wait)
         return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
@@ -171,14 +174,14 @@ def _sqlite(path: Path, wait: float, create: bool, read_only: bool) -> Engine:
     return engine
 
 
-def _dial(where: str, wait: float) -> sqlite3.Connection:
-    # isolation_level None: the driver begins nothing by itself; `_begin` does.
+def _connect(path: str, wait: float) -> sqlite3.Connection:
+    # With isolation_level None the driver begins no transaction by itself; `_begin` does.
     return sqlite3.connect(
-        where,
+        path,
         timeout=wait,
         isolation_level=None,
         check_same_thread=False,
-        uri=where.startswith("file:"),
+        uri=path.startswith("file:"),
     )
 
 
@@ -200,8 +203,8 @@ _SQLITE = {
     "SQLITE_LOCKED": "is locked by another writer; wait until it is done and try again",
     "SQLITE_FULL": "cannot grow: the disk is full; free some space and try again",
     "SQLITE_READONLY": "is read-only; make the file and its folder writable",
-    "SQLITE_CORRUPT": "is damaged; take a backup or an export of it",
-    "SQLITE_NOTADB": "is not a SQLite database, or is damaged; check the path, or take a backup",
+    "SQLITE_CORRUPT": "is damaged; restore a backup, or import an export",
+    "SQLITE_NOTADB": "is not a SQLite database, or is damaged; check the path, or restore a backup",
     "SQLITE_CANTOPEN": "cannot be opened; check the path and the rights of its folder",
     "SQLITE_IOERR": "cannot be read or written: the disk reports an error or is full",
     "SQLITE_PERM": "may not be used by this user; check the rights of the file",
@@ -222,39 +225,38 @@ _POSTGRES = {
 
 
 @contextmanager
-def readable(engine: Engine) -> Generator[None]:
-    """Turn what the database raises into one line that says what to do."""
+def readable() -> Generator[None]:
+    """Turn errors of the database into one line that says what to do."""
     try:
         yield
     except DBAPIError as error:
-        raise _translate(engine, error.orig, error.connection_invalidated) from error
-    except sqlite3.Error as error:  # from the driver, asked without SQLAlchemy
-        raise _translate(engine, error, False) from error
+        raise _translate(error.orig, error.connection_invalidated) from error
+    except sqlite3.Error as error:  # raised by the driver, which `Writer` calls directly
+        raise _translate(error, False) from error
     except SQLAlchemyError as error:
         raise BookUnavailableError(f"the database failed: {_line(error)}") from error
 
 
-def _translate(engine: Engine, error: BaseException | None, lost: bool) -> Exception:
+def _translate(error: BaseException | None, connection_lost: bool) -> Exception:
     name = getattr(error, "sqlite_errorname", None)
     state = getattr(error, "sqlstate", None)
-    where = "the book"
     remedy: str | None = None
     if name is not None:
-        # Extended codes refine a simple one: SQLITE_READONLY_DIRECTORY, SQLITE_IOERR_WRITE, …
+        # Extended error codes begin with a basic one: SQLITE_READONLY_DIRECTORY, …
         remedy = _SQLITE.get("_".join(name.split("_")[:2]))
         if name == "SQLITE_IOERR_WRITE":
             remedy = _SQLITE["SQLITE_FULL"]
     elif state is not None:
         remedy = _POSTGRES.get(state)
     if remedy is None and (state or "").startswith(("08", "57")):
-        lost = True
+        connection_lost = True
     if remedy is None and state is None and name is None and "onnect" in str(error):
-        lost = True
-    if remedy is None and lost:
-        remedy = f"cannot be reached or the connection broke ({_line(error)}); nothing was lost"
-    raised = BookUnavailableError(f"{where} {remedy or 'failed: ' + _line(error)}")
-    raised.lost = lost
-    return raised
+        connection_lost = True
+    if remedy is None and connection_lost:
+        remedy = f"cannot be reached or the connection broke ({_line(error)}); try again"
+    translated = BookUnavailableError(f"the book {remedy or 'failed: ' + _line(error)}")
+    translated.connection_lost = connection_lost
+    return translated
 
 
 def _line(error: BaseException | None) -> str:

@@ -1,8 +1,8 @@
-"""A federation's book as one file: every line is a record's canonical text, the bytes hashed.
+"""A federation's book as one file (JSON Lines), and back.
 
-So `sha256` of a line is what the next one calls `previous`. A last line tells the end: sequence,
-hash and balances. `verify` reads the file, and `import_book` puts it into a database, after the
-verifier has found nothing wrong.
+Every line is a record's canonical text, so the SHA-256 of a line is the `previous` of the next one.
+The last line holds the last sequence number and hash and the balances. `verify` reads the file;
+`import_book` inserts it into a database after the verifier has found nothing wrong.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from verax.files import write_with
 from verax.ledger.book import Book
 from verax.ledger.canonical import encode
 from verax.ledger.engine import BookError
+from verax.ledger.store import entries_of
 from verax.ledger.verify import verify
 
 __all__ = ["default_name", "export_book", "import_book"]
@@ -24,7 +25,7 @@ _BATCH = 500
 
 
 def default_name(federation: str, ending: str) -> str:
-    """A file name in the current folder from a name that may hold anything.
+    """A safe file name in the current folder for a federation with any name.
 
     Example:
         >>> default_name("../../etc/passwd", ".jsonl")
@@ -36,12 +37,16 @@ def default_name(federation: str, ending: str) -> str:
 def export_book(
     book: Book, federation: str, path: Path, progress: Callable[[int], None] | None = None
 ) -> int:
-    """Write a federation's book to a file, whole or not at all; returns the number of records."""
+    """Write a federation's book to a file, completely or not at all.
+
+    Returns:
+        The number of records.
+    """
     count = 0
 
     def fill(file: IO[bytes]) -> None:
         nonlocal count
-        for line in export_lines(book, federation):
+        for line in _export_lines(book, federation):
             file.write(line)
             count += 1
             if progress is not None and count % _BATCH == 0:
@@ -51,8 +56,7 @@ def export_book(
     return count - 1
 
 
-def export_lines(book: Book, federation: str) -> Iterator[bytes]:
-    """The lines of an export."""
+def _export_lines(book: Book, federation: str) -> Iterator[bytes]:
     balances: dict[int, int] = {0: 0}
     members: dict[int, str] = {0: "escrow"}
     sequence, hash_ = 0, ""
@@ -60,32 +64,31 @@ def export_lines(book: Book, federation: str) -> Iterator[bytes]:
         content = record.content
         if content["kind"] == "join":
             members[content["account"]] = content["member"]
-        for number, amount in zip(
-            content.get("accounts", ()), content.get("amounts", ()), strict=True
-        ):
+        for number, amount in entries_of(content):
             balances[number] = balances.get(number, 0) + amount
         sequence, hash_ = record.sequence, record.hash
         yield record.text.encode() + b"\n"
-    named = {members[number]: amount for number, amount in balances.items() if amount}
-    end = {"balances": named, "hash": hash_, "kind": "end", "sequence": sequence}
+    by_member = {members[number]: amount for number, amount in balances.items() if amount}
+    end = {"balances": by_member, "hash": hash_, "kind": "end", "sequence": sequence}
     yield encode(end).encode() + b"\n"
 
 
 def import_book(
     book: Book, path: Path, progress: Callable[[int], None] | None = None
 ) -> tuple[str, int]:
-    """Take an export into a book: a new federation, or the records that are missing at its end.
+    """Import an export: a new federation, or the records that a federation does not have yet.
 
     Returns:
         The federation and how many records were new.
     """
     checked = verify(path)
     if not checked.ok:
-        raise BookError(f"{path} is not imported: {checked.findings[0].message}")
+        wrong = next(each for each in checked.findings if each.kind != "unchecked")
+        raise BookError(f"{path} is not imported: {wrong.message}")
 
     def texts() -> Iterator[str]:
         with path.open("rb") as file:
             for line, _ in zip(file, range(checked.sequence), strict=False):
                 yield line.decode().removesuffix("\n")
 
-    return checked.federation, book.adopt(checked.federation, texts, progress)
+    return checked.federation, book.import_records(checked.federation, texts, progress)

@@ -1,33 +1,25 @@
-"""Who may join, under which name: no two members that pass for each other."""
+"""The record of a member that joins; no two members may have names that look the same."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from verax.ledger.engine import BookError
-from verax.ledger.names import looks
-from verax.ledger.state import ESCROW, Account, State
+from verax.ledger.names import as_seen
+from verax.ledger.state import ESCROW, FederationState
 
-__all__ = ["joining", "member_account"]
-
-
-def member_account(state: State, name: str) -> Account:
-    """A member's account; the escrow account is nobody's."""
-    account = state.account(name)
-    if account.number == ESCROW:
-        raise BookError("the escrow account is not a member")
-    return account
+__all__ = ["join_record"]
 
 
-def joining(
-    state: State, member: str, label: str, from_round: int, run: str | None
+def join_record(
+    state: FederationState, member: str, label: str, from_round: int, run: str | None
 ) -> dict[str, Any]:
-    """The record of a member that joins, or joins again, or gets another label."""
+    """The record of a member that joins, joins again, or changes its label."""
     known = state.by_member.get(member)
     if known == ESCROW:
         raise BookError("'escrow' is the book's own account; give the member another id")
     for name in (member, label):
-        other = state.by_looks.get(looks(name))
+        other = state.by_name_seen.get(as_seen(name))
         if other is not None and other != known:
             taken = state.accounts[other]
             raise BookError(
@@ -40,10 +32,9 @@ def joining(
             f"{member!r} ({label!r}) is not among the members that the terms list; "
             "change the terms first"
         )
-    number = max(state.accounts) + 1 if known is None else known
     return {
         "kind": "join",
-        "account": number,
+        "account": max(state.accounts) + 1 if known is None else known,
         "member": member,
         "label": label,
         "from_round": from_round,

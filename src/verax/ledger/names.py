@@ -1,37 +1,38 @@
-"""Names that people read: no control or invisible characters, none that passes for another.
+"""Checks of names that people read: no invisible characters, no two names that look the same.
 
-Member ids, labels, federations and runs are data everywhere (bound parameters, escaped output);
-this keeps out those that would deceive a reader rather than a program.
+Programs treat the names of members, labels, federations and runs as data: statements have bound
+parameters, and output is escaped. These checks refuse names that would deceive a reader.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["check_name", "looks"]
+__all__ = ["as_seen", "check_name"]
 
-_LONGEST = 500
-# Controls, formats (bidi, zero width), surrogates, private, unassigned; line and paragraph ends.
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_MAX_LENGTH = 500
+# Control and format characters (bidirectional marks, zero width), surrogates, private and
+# unassigned characters, line and paragraph separators.
+_INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def check_name(what: str, text: str) -> str:
-    """The text itself, or an error that names what is wrong with it."""
+    """Return the name, or raise an error that says what is wrong with it."""
     if not isinstance(text, str):
         raise ValueError(f"{what} is {text!r}, must be text")
     if not text.strip() or text != text.strip():
         raise ValueError(f"{what} is {text!r}, must be text without spaces at its ends")
-    if len(text) > _LONGEST:
-        raise ValueError(f"{what} has {len(text)} characters, must be at most {_LONGEST}")
+    if len(text) > _MAX_LENGTH:
+        raise ValueError(f"{what} has {len(text)} characters, must be at most {_MAX_LENGTH}")
     if not text.isascii() or not text.isprintable():
         for character in text:
-            if unicodedata.category(character) in _HIDDEN:
+            if unicodedata.category(character) in _INVISIBLE:
                 raise ValueError(
-                    f"{what} holds the invisible character U+{ord(character):04X}; leave it out"
+                    f"{what} contains the invisible character U+{ord(character):04X}; remove it"
                 )
     return text
 
 
-def looks(text: str) -> str:
-    """What a name looks like: two that look the same are the same here."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+def as_seen(name: str) -> str:
+    """The same text for names that look the same to a reader (NFKC and case folding)."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())

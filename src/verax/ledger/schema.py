@@ -1,8 +1,9 @@
-"""Four tables. What counts is `record`; the others are indices into it that the verifier checks.
+"""The four tables. `record` is authoritative; the other tables repeat parts of it for queries.
 
-A record holds its canonical text, so that what was hashed is what is stored. `entry` repeats its
-amounts, one row per account that is not zero, for SQL; `account` gives a member its number;
-`federation` holds the end of the chain, and its row is what writers lock.
+`record` stores the canonical text, so that the stored bytes are the hashed bytes. `entry` repeats
+the amounts, one row per amount that is not zero. `account` maps account numbers to members.
+`federation` stores the end of the chain; writers lock its row. The verifier compares the other
+tables with the records.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from sqlalchemy import (
 
 __all__ = ["REVISION", "account", "entry", "federation", "metadata", "record"]
 
-#: The Alembic revision that these tables are.
+#: The Alembic revision of these tables.
 REVISION = "0001"
 
 metadata = MetaData(
@@ -66,13 +67,13 @@ record = Table(
     Column("content", Text, nullable=False),
     UniqueConstraint("federation", "run", "round"),
     CheckConstraint("(kind = 'round') = (run IS NOT NULL AND round IS NOT NULL)", name="key"),
-    # Not `WITHOUT ROWID` in SQLite: contents are long, and its pages are for short rows.
+    # Not `WITHOUT ROWID` in SQLite, which is meant for short rows: contents are long.
 )
 
 entry = Table(
     "entry",
     metadata,
-    # No foreign keys: they would cost a look-up a row, and the verifier checks more than they do.
+    # No foreign keys: each would cost a look-up per row, and the verifier checks more than they do.
     Column("federation", Integer, primary_key=True, autoincrement=False),
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
     Column("account", Integer, primary_key=True, autoincrement=False),

@@ -1,13 +1,13 @@
-r"""Who pays whom, so that all balances become zero, in as few transfers as possible.
+r"""Settlements: who pays whom so that all balances become zero, in as few transfers as possible.
 
 n balances that sum to zero need n − k transfers, where k is the largest number of groups that each
-sum to zero by themselves: within a group of m a chain of m − 1 transfers is enough, and fewer would
-split the group. k is found exactly by dynamic programming over subsets,
+sum to zero by themselves: m − 1 transfers settle a group of m, and fewer would split it into
+groups. For up to 12 members with a balance, dynamic programming over subsets finds k exactly:
 
-    best(S) = max_{i ∈ S} best(S \ {i}) + [ΣS = 0],
+    best(S) = max_{i ∈ S} best(S \ {i}) + [ΣS = 0].
 
-for up to 12 members with a balance. Beyond, the largest debtor pays the largest creditor (after
-equal and opposite balances have been matched), which may take more transfers than needed.
+For more members, equal and opposite balances are matched first; then the largest debtor pays the
+largest creditor until nobody owes. That may take more transfers than needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from verax.ledger.engine import BookError
 
 __all__ = ["EXACT", "Settlement", "settle"]
 
-#: Up to how many members with a balance the fewest transfers are found.
+#: The largest number of members with a balance for which the fewest transfers are found.
 EXACT = 12
 
 
@@ -30,7 +30,7 @@ class Settlement:
 
     Attributes:
         transfers: who pays whom.
-        fewest: whether no smaller number of transfers could do it.
+        fewest: whether no smaller number of transfers would be enough.
     """
 
     transfers: tuple[Transfer, ...]
@@ -38,7 +38,7 @@ class Settlement:
 
 
 def settle(balances: Mapping[str, int]) -> Settlement:
-    """The transfers for balances in units (positive: owes).
+    """The transfers for balances in minor units; a positive balance is owed by the member.
 
     Example:
         >>> [(t.payer, t.receiver, t.amount) for t in settle({"a": 5, "b": -3, "c": -2}).transfers]
@@ -46,12 +46,12 @@ def settle(balances: Mapping[str, int]) -> Settlement:
     """
     if sum(balances.values()):
         raise BookError(f"balances sum to {sum(balances.values())}, must sum to zero; verify first")
-    open_ = {member: amount for member, amount in sorted(balances.items()) if amount}
-    if len(open_) > EXACT:
-        pairs, rest = _opposites(open_)
+    nonzero = {member: amount for member, amount in sorted(balances.items()) if amount}
+    if len(nonzero) > EXACT:
+        pairs, rest = _opposites(nonzero)
         return Settlement((*pairs, *_greedy(rest)), fewest=False)
     transfers: list[Transfer] = []
-    for group in _groups(open_):
+    for group in _groups(nonzero):
         transfers += _greedy(group)
     return Settlement(tuple(transfers), fewest=True)
 
@@ -74,7 +74,7 @@ def _groups(balances: Mapping[str, int]) -> list[dict[str, int]]:
             if best[mask ^ bit] > top:
                 top, chosen = best[mask ^ bit], bit
         best[mask], last[mask] = top + (sums[mask] == 0), chosen
-    # Taking members off one by one passes through every point where a group is complete.
+    # Removing the members one by one passes every subset at which a group is complete.
     groups: list[dict[str, int]] = []
     group: dict[str, int] = {}
     mask = (1 << n) - 1
@@ -103,7 +103,7 @@ def _greedy(balances: Mapping[str, int]) -> list[Transfer]:
 
 
 def _opposites(balances: Mapping[str, int]) -> tuple[list[Transfer], dict[str, int]]:
-    """Pairs that cancel exactly, and the rest."""
+    """Transfers between members with opposite balances, and the other balances."""
     rest = dict(balances)
     owed: dict[int, list[str]] = {}
     for member, amount in balances.items():

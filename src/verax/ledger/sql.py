@@ -1,7 +1,8 @@
-"""The SQL of every post, written by SQLAlchemy once and then run by the driver as it is.
+"""The SQL statements of a post, compiled by SQLAlchemy once and kept as text.
 
-To build and run a statement costs SQLAlchemy more time than SQLite, which is therefore asked by its
-driver; PostgreSQL through SQLAlchemy, which notices when a connection broke.
+For SQLite the driver runs the text directly, because SQLAlchemy would take longer to run a
+statement than SQLite itself. For PostgreSQL SQLAlchemy runs it, because it notices when a
+connection broke.
 """
 
 from __future__ import annotations
@@ -28,33 +29,32 @@ __all__ = ["ADVANCE", "HEAD", "LOCK", "RECORD", "ROUND", "insert_entries"]
 
 
 class _Prepared:
-    """A statement whose text is kept for each kind of database."""
+    """A statement whose SQL text is cached for each database dialect."""
 
     def __init__(self, statement: Executable) -> None:
         self._statement: Any = statement
         self._texts: dict[str, tuple[str, list[str] | None]] = {}
 
     def run(self, connection: Connection, **values: Any) -> Any:
-        """With a value for each of its parameters; the row that it finds, or None."""
+        """Run the statement with a value for each parameter; returns its row, or None."""
         text, order = self._text(connection)
         if order is not None:
             return self.run_in_order(connection, [values[name] for name in order])
-        found = connection.exec_driver_sql(text, values)
-        return found.one_or_none() if found.returns_rows else None
+        result = connection.exec_driver_sql(text, values)
+        return result.one_or_none() if result.returns_rows else None
 
     def run_in_order(self, connection: Connection, values: Sequence[Any]) -> Any:
-        """The same on SQLite, with the values in the order of the parameters."""
+        """Run the statement on SQLite, with the values in the order of the parameters."""
         driver: Any = connection.connection.driver_connection
         return driver.execute(self._text(connection)[0], values).fetchone()
 
     def _text(self, connection: Connection) -> tuple[str, list[str] | None]:
-        """Its SQL, and the order of its parameters where they go by place: on SQLite."""
+        """The SQL text, and for SQLite the order of its positional parameters."""
         dialect = connection.dialect
-        found = self._texts.get(dialect.name)
-        if found is None:
-            made = self._statement.compile(dialect=dialect)
-            found = self._texts[dialect.name] = (str(made), made.positiontup)
-        return found
+        if dialect.name not in self._texts:
+            compiled = self._statement.compile(dialect=dialect)
+            self._texts[dialect.name] = (str(compiled), compiled.positiontup)
+        return self._texts[dialect.name]
 
 
 HEAD = _Prepared(
@@ -77,7 +77,7 @@ ROUND = _Prepared(
 )
 RECORD = _Prepared(schema.record.insert())
 
-# PostgreSQL takes all entries of a record in one statement, as two arrays.
+# On PostgreSQL one statement inserts all entries of a record, from two arrays.
 _PAIRS = (
     func.unnest(
         bindparam("accounts", type_=ARRAY(Integer)), bindparam("amounts", type_=ARRAY(BigInteger))
@@ -97,9 +97,9 @@ _ARRAYS = _Prepared(
     )
 )
 
-# SQLite takes many rows in one statement at twice the speed of one by one; no more than this, so
-# that there are few texts to keep, and less than 999 parameters, its oldest limit.
-_MOST_ROWS = 128
+# On SQLite one statement with many rows is twice as fast as one statement per row. The limit keeps
+# the number of cached texts small and the parameters below 999, the limit of old SQLite versions.
+_MAX_ROWS = 128
 
 
 @cache
@@ -114,7 +114,7 @@ def insert_entries(
     accounts: Sequence[int],
     amounts: Sequence[int],
 ) -> None:
-    """The rows in `entry` of a record; an amount of zero has none."""
+    """Insert a record's rows into `entry`; an amount of zero has no row."""
     if connection.dialect.name == "sqlite":
         rows: list[int] = []
         for account, amount in zip(accounts, amounts, strict=True):
@@ -128,6 +128,6 @@ def insert_entries(
 
 def _insert_rows(connection: Connection, rows: list[int]) -> None:
     width = len(schema.entry.c)
-    for start in range(0, len(rows), _MOST_ROWS * width):
-        part = rows[start : start + _MOST_ROWS * width]
+    for start in range(0, len(rows), _MAX_ROWS * width):
+        part = rows[start : start + _MAX_ROWS * width]
         _rows(len(part) // width).run_in_order(connection, part)

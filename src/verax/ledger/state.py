@@ -1,7 +1,7 @@
-"""What the records other than rounds say: terms, accounts, memberships, limits.
+"""The state of a federation that its records define: terms, accounts, memberships and limits.
 
-A fold over the chain: nothing is stored twice, so nothing can disagree. Terms and memberships hold
-from a round on for the rounds that are posted after them.
+The state is computed from all records other than rounds, in the order of the chain, and is stored
+nowhere else. Terms and memberships that hold from a round on apply to rounds posted after them.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Any
 
 from verax.ledger.canonical import digest
 from verax.ledger.engine import BookError
-from verax.ledger.names import looks
+from verax.ledger.names import as_seen
 from verax.mechanism import Terms
 
-__all__ = ["ESCROW", "Account", "State", "Version"]
+__all__ = ["ESCROW", "Account", "FederationState", "TermsVersion"]
 
 #: The account that holds deposits: the counterpart of what members pay in.
 ESCROW = 0
 
 
 @dataclass(frozen=True)
-class Version:
-    """Terms, and the round from which they hold."""
+class TermsVersion:
+    """Terms, their hash, the round from which they hold, and the record that introduced them."""
 
     terms: Terms
     hash: str
@@ -39,11 +39,11 @@ class Account:
     Attributes:
         number: its number in the book; 0 is the escrow account.
         member: public key or opaque id.
-        label: what people call the member.
-        from_round: the first round it may take part in, …
-        from_run: … of this run, and every round of other runs; None: of every run.
-        left_round: the first round it may not take part in any more, …
-        left_run: … of this run, and no round of other runs; None: of every run.
+        label: the name that people use for the member.
+        from_round: the first round that the member may take part in, …
+        from_run: … in this run; it may take part in every round of other runs. None: in every run.
+        left_round: the first round that the member may no longer take part in, …
+        left_run: … in this run; it may take part in no round of other runs. None: in every run.
     """
 
     number: int
@@ -54,7 +54,7 @@ class Account:
     left_round: int | None = None
     left_run: str | None = None
 
-    def belongs(self, run: str, round_: int) -> bool:
+    def may_take_part(self, run: str, round_: int) -> bool:
         """Whether the member may take part in a round that is posted now."""
         if round_ < self.from_round and self.from_run in (None, run):
             return False
@@ -63,34 +63,33 @@ class Account:
         return self.left_run in (None, run) and round_ < self.left_round
 
 
+def _escrow() -> dict[int, Account]:
+    return {ESCROW: Account(ESCROW, "escrow", "escrow")}
+
+
 @dataclass
-class State:
-    """A federation up to a record."""
+class FederationState:
+    """A federation as its records up to `sequence` define it."""
 
     id: int
     name: str
     sequence: int = 0
     hash: str = ""
-    versions: list[Version] = field(default_factory=list[Version])
-    accounts: dict[int, Account] = field(
-        default_factory=lambda: {ESCROW: Account(ESCROW, "escrow", "escrow")}
-    )
+    versions: list[TermsVersion] = field(default_factory=list[TermsVersion])
+    accounts: dict[int, Account] = field(default_factory=_escrow)
     by_member: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
-    by_looks: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
+    by_name_seen: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
     limits: dict[int | None, int | None] = field(default_factory=dict[int | None, int | None])
 
     def apply(self, content: Mapping[str, Any]) -> None:
-        """Take in the next record."""
+        """Update the state by the next record."""
         match content["kind"]:
-            case "founding" | "terms":
-                self.versions.append(
-                    Version(
-                        parse_terms(content["terms"]),
-                        digest(content["terms"]),
-                        content.get("from_round", 1),
-                        content["sequence"],
-                    )
+            case "create" | "terms":
+                text, from_round = content["terms"], content.get("from_round", 1)
+                version = TermsVersion(
+                    parse_terms(text), digest(text), from_round, content["sequence"]
                 )
+                self.versions.append(version)
             case "join":
                 self._join(content)
             case "leave":
@@ -99,7 +98,7 @@ class State:
             case "limit":
                 self.limits[content["account"]] = content["limit"]
             case _:
-                pass  # entries only
+                pass  # The other kinds only have entries.
         self.sequence = content["sequence"]
 
     def _join(self, content: Mapping[str, Any]) -> None:
@@ -108,56 +107,62 @@ class State:
             number, content["member"], content["label"], content["from_round"], content["run"]
         )
         if number in self.accounts:
-            self.by_looks.pop(looks(self.accounts[number].label), None)
+            self.by_name_seen.pop(as_seen(self.accounts[number].label), None)
         self.accounts[number] = account
         self.by_member[account.member] = number
-        self.by_looks[looks(account.member)] = number
-        self.by_looks[looks(account.label)] = number
+        self.by_name_seen[as_seen(account.member)] = number
+        self.by_name_seen[as_seen(account.label)] = number
 
-    def version(self, round_: int) -> Version:
-        """The terms in force in a round that is posted now: the latest that reach it."""
+    def version(self, round_: int) -> TermsVersion:
+        """The terms in force for a round that is posted now: the latest that apply to it."""
         for version in reversed(self.versions):
             if version.from_round <= round_:
                 return version
-        raise BookError(f"round {round_} is before the first, 1")
+        raise BookError(f"round is {round_}, must be ≥ 1")
 
-    def version_of(self, hash_: str) -> Version:
+    def version_of(self, hash_: str) -> TermsVersion:
         """The terms with a hash."""
         return next(version for version in self.versions if version.hash == hash_)
 
     @property
     def scale(self) -> int:
-        """Decimal places of a unit; the same in all versions."""
+        """Decimal places of a minor unit; the same in all versions of the terms."""
         return self.versions[0].terms.scale
 
     @property
     def currency(self) -> str:
-        """The label of the currency; the same in all versions."""
+        """The label of the currency; the same in all versions of the terms."""
         return self.versions[0].terms.currency
 
-    def account(self, member: str) -> Account:
-        """A member's account by its id, or else by its label."""
-        number = self.by_member.get(member)
-        if number is None:
-            named = [a for a in self.accounts.values() if a.label == member]
-            if not named:
-                raise BookError(
-                    f"{member!r} is not a member of {self.name!r}; "
-                    "`verax ledger balances` lists them"
-                )
-            return named[0]
-        return self.accounts[number]
+    def account(self, name: str) -> Account:
+        """An account by the member's id, or else by its label."""
+        number = self.by_member.get(name)
+        if number is not None:
+            return self.accounts[number]
+        for account in self.accounts.values():
+            if account.label == name:
+                return account
+        raise BookError(
+            f"{name!r} is not a member of {self.name!r}; `verax ledger balances` lists the members"
+        )
+
+    def member_account(self, name: str) -> Account:
+        """A member's account; the escrow account belongs to no member."""
+        account = self.account(name)
+        if account.number == ESCROW:
+            raise BookError("the escrow account is not a member")
+        return account
 
     def listed(self, terms: Terms) -> list[Account]:
-        """The accounts of the members that the terms list, in their order, by id or by label."""
+        """The accounts of the members that the terms list by id or label, in that order."""
         return [self.account(name) for name in terms.members]
 
     def limit(self, number: int) -> int | None:
-        """How far below zero credit a member may go, in units; None: any far."""
+        """The largest debt a member may have, in minor units; None means no limit."""
         return self.limits.get(number, self.limits.get(None))
 
 
 @lru_cache(maxsize=64)
 def parse_terms(text: str) -> Terms:
-    """Terms from their TOML, remembered: every round is priced by the same few."""
+    """Terms from their TOML; cached, because all rounds are priced by a few versions."""
     return Terms.from_toml(text)

@@ -1,14 +1,16 @@
-"""One member's view of the book: every record that moved its balance, and what the terms say.
+"""A member's statement: every record that changed its balance, with each charge recomputed.
 
 Each round is charged again from the inputs in the book (`verax.mechanism.charge`), so that a reader
-sees what was booked beside what it should have been. As text, JSON, CSV or a page to print.
+sees the booked amount beside the recomputed one. A statement can be text, JSON, CSV or a page to
+print. A rule that the terms give as `module:name` is imported only if the reader allows it: reading
+somebody else's book must not run code that the book names.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,13 +18,14 @@ from typing import Any
 from verax.ledger.book import Book
 from verax.ledger.money import format_units
 from verax.ledger.round import Report, round_content
-from verax.ledger.state import Account, State
+from verax.ledger.state import Account, FederationState
+from verax.mechanism import BUILT_IN
 
-__all__ = ["Line", "Statement", "make_statement", "to_csv", "to_html", "to_json"]
+__all__ = ["Statement", "StatementLine", "make_statement", "to_csv", "to_html", "to_json"]
 
 
 @dataclass(frozen=True)
-class Line:
+class StatementLine:
     """One record that concerns the member.
 
     Attributes:
@@ -31,12 +34,13 @@ class Line:
         kind: round, deposit, correction or settlement.
         run: of a round.
         round: of a round.
-        status: what became of the member's update.
+        status: what happened to the member's update.
         statistic: its squared norm (or what the rule reads) as it counted.
-        amount: units; positive: the member owes.
-        recomputed: the same, charged again from the inputs; None for what is not a round.
-        balance: units owed after it.
-        note: reason, or rule and price.
+        amount: minor units; a positive amount is owed by the member.
+        recomputed: the same, charged again from the inputs; None for other records than rounds and
+            for rounds by a rule that was not imported.
+        balance: minor units owed after it.
+        note: the reason of the record or of the member's status.
     """
 
     sequence: int
@@ -57,17 +61,18 @@ class Statement:
     """A member's account over a period.
 
     Attributes:
-        federation: whose book.
+        federation: whose book it is.
         member: public key or id.
-        label: what people call it.
+        label: the name that people use for the member.
         currency: of the amounts.
-        scale: decimal places of a unit.
-        opening: units owed before the first line.
-        closing: units owed after the last line.
-        between: units moved by the member's records between these lines that were not asked for;
-            opening + the lines' amounts + between = closing.
-        balance: units owed now, after all records of the book.
-        lines: the period's records.
+        scale: decimal places of a minor unit.
+        opening: minor units owed before the first line.
+        closing: minor units owed after the last line.
+        between: the sum of the member's amounts in records between the lines that are not shown;
+            opening + the amounts of the lines + between = closing.
+        balance: minor units owed now, after all records of the book.
+        lines: the records of the period.
+        unchecked: rules that were not imported, so that their charges were not recomputed.
         sequence: the last record of the book.
         hash: its hash.
     """
@@ -81,29 +86,45 @@ class Statement:
     closing: int
     between: int
     balance: int
-    lines: tuple[Line, ...]
+    lines: tuple[StatementLine, ...]
+    unchecked: tuple[str, ...]
     sequence: int
     hash: str
 
     @property
-    def differing(self) -> list[Line]:
-        """Rounds whose charge is not what the inputs and the terms say."""
+    def differing(self) -> list[StatementLine]:
+        """Rounds whose charge is not what the inputs and the terms give."""
         return [x for x in self.lines if x.recomputed is not None and x.recomputed != x.amount]
 
     @property
     def summary(self) -> str:
-        """What the lines come to, in a sentence or two."""
+        """The closing balance and what else a reader must know about it."""
         if not self.lines:
             return f"No record was found. The balance now is {self.money(self.balance)}."
-        words = f"Closing balance {self.money(self.closing)}."
+        text = f"Closing balance {self.money(self.closing)}."
         if self.between:
-            words += f" Records between these that are not shown moved {self.money(self.between)}."
+            text += f" Records that are not shown changed it by {self.money(self.between)}."
         if self.balance != self.closing:
-            words += f" The balance now is {self.money(self.balance)}."
-        return words
+            text += f" The balance now is {self.money(self.balance)}."
+        return text
+
+    @property
+    def judgement(self) -> str:
+        """Whether the charges are what the inputs and the terms give, in a sentence or two."""
+        if not self.lines:
+            return ""
+        if self.differing:
+            text = f"{len(self.differing)} round(s) were NOT charged as the terms say."
+        elif self.unchecked:
+            text = "Every other charge equals the one recomputed from the inputs and the terms."
+        else:
+            text = "Every charge equals the one recomputed from the inputs and the terms."
+        if self.unchecked:
+            text = f"Charges by rule {', '.join(self.unchecked)} were not recomputed. {text}"
+        return text
 
     def money(self, units: int) -> str:
-        """Units as a decimal number."""
+        """An amount in minor units as a decimal number."""
         return format_units(units, self.scale)
 
 
@@ -115,6 +136,7 @@ def make_statement(
     run: str | None = None,
     first: int | None = None,
     last: int | None = None,
+    rules: Collection[str] = (),
     progress: Callable[[int], None] | None = None,
 ) -> Statement:
     """A member's statement.
@@ -123,16 +145,19 @@ def make_statement(
         book: the book.
         federation: its name.
         member: id or label.
-        run: only rounds of this run are shown.
-        first: the first round shown; with it or `last`, nothing but rounds is.
-        last: the last round shown.
+        run: show only rounds of this run.
+        first: the first round that is shown; with `first` or `last`, only rounds are shown.
+        last: the last round that is shown.
+        rules: rules of the form `module:name` that may be imported to recompute charges.
         progress: called with the number of records read since the last call.
     """
     if first is not None and last is not None and first > last:
         raise ValueError(f"first is round {first}, after the last, {last}; give them in order")
     account = book.state(federation).account(member)
-    past = State(0, federation)
-    lines: list[Line] = []
+    known = {rule.name for rule in BUILT_IN} | set(rules)
+    past = FederationState(0, federation)
+    lines: list[StatementLine] = []
+    unchecked: dict[str, None] = {}
     balance = 0
     sequence, hash_ = 0, ""
     for record in book.records(federation):
@@ -141,12 +166,14 @@ def make_statement(
         sequence, hash_ = record.sequence, record.hash
         if progress is not None:
             progress(1)
-        line = _line(past, content, account, balance)
-        if line is None:
+        if account.number not in content.get("accounts", ()):
             continue
+        line = _line(past, content, account, balance, known)
         balance = line.balance
-        if _asked_for(line, run, first, last):
+        if _is_shown(line, run, first, last):
             lines.append(line)
+            if line.kind == "round" and line.recomputed is None:
+                unchecked[content["rule"]] = None
     opening = lines[0].balance - lines[0].amount if lines else balance
     closing = lines[-1].balance if lines else balance
     return Statement(
@@ -160,12 +187,13 @@ def make_statement(
         closing - opening - sum(line.amount for line in lines),
         balance,
         tuple(lines),
+        tuple(unchecked),
         sequence,
         hash_,
     )
 
 
-def _asked_for(line: Line, run: str | None, first: int | None, last: int | None) -> bool:
+def _is_shown(line: StatementLine, run: str | None, first: int | None, last: int | None) -> bool:
     if run is None and first is None and last is None:
         return True
     return (
@@ -176,66 +204,74 @@ def _asked_for(line: Line, run: str | None, first: int | None, last: int | None)
     )
 
 
-def _line(past: State, content: dict[str, Any], account: Account, balance: int) -> Line | None:
-    if account.number not in content.get("accounts", ()):
-        return None
+def _line(
+    past: FederationState,
+    content: dict[str, Any],
+    account: Account,
+    balance: int,
+    known: Collection[str],
+) -> StatementLine:
     i = content["accounts"].index(account.number)
     amount = content["amounts"][i]
     kind = content["kind"]
     if kind != "round":
         note = content.get("reason", "")
-        return Line(
+        return StatementLine(
             content["sequence"], content["time"], kind, "", None, "", None, amount, None,
             balance + amount, note,
         )  # fmt: skip
     status = content["statuses"].get(str(account.number), "ok")
     statistic = None if content["statistics"] is None else content["statistics"][i]
-    return Line(
+    version = past.version(content["round"])
+    recomputed = None
+    if version.terms.rule in known:
+        rows = _report_rows(past, content)
+        again = round_content(past, version, content["round"], rows, content["gram"])
+        recomputed = again["amounts"][i]
+    return StatementLine(
         content["sequence"], content["time"], kind, content["run"], content["round"], status,
-        statistic, amount, _again(past, content)[i], balance + amount,
+        statistic, amount, recomputed, balance + amount,
         content["reasons"].get(str(account.number), ""),
     )  # fmt: skip
 
 
-def _again(past: State, content: dict[str, Any]) -> list[int]:
-    """The round's amounts, charged again from its inputs by the terms in force."""
+def _report_rows(past: FederationState, content: dict[str, Any]) -> list[tuple[Account, Report]]:
+    """The reports that a round's record was made of."""
     rows: list[tuple[Account, Report]] = []
-    for i, number in enumerate(content["accounts"]):
-        key = str(number)
+    statistics = content["statistics"] or [None] * len(content["accounts"])
+    for number, statistic in zip(content["accounts"], statistics, strict=True):
+        account, key = past.accounts[number], str(number)
         status = content["statuses"].get(key, "ok")
-        statistic = None if content["statistics"] is None else content["statistics"][i]
         weight = content["weights"].get(key, 1.0)
-        account = past.accounts[number]
         rows.append((account, Report(account.member, status, statistic, weight)))
-    terms = past.version(content["round"])
-    return round_content(past, terms, content["round"], rows, content["gram"])["amounts"]
+    return rows
 
 
 def to_json(statement: Statement) -> dict[str, Any]:
-    """One object; amounts are whole units."""
+    """One JSON object; amounts are minor units."""
     return asdict(statement) | {"differing": len(statement.differing)}
 
 
 def to_csv(statement: Statement) -> str:
-    """A row per line; text that a spreadsheet would take for a formula is made harmless."""
+    """One row per line; text that a spreadsheet would run as a formula is quoted."""
     file = io.StringIO()
     table = csv.writer(file, lineterminator="\n")
-    names = list(Line.__dataclass_fields__)
+    names = list(StatementLine.__dataclass_fields__)
     table.writerow([*names, "currency", "scale"])
     for line in statement.lines:
-        cells = [_harmless(getattr(line, name)) for name in names]
-        table.writerow([*cells, _harmless(statement.currency), statement.scale])
+        cells = [_safe_cell(getattr(line, name)) for name in names]
+        table.writerow([*cells, _safe_cell(statement.currency), statement.scale])
     return file.getvalue()
 
 
-def _harmless(value: Any) -> Any:
+def _safe_cell(value: Any) -> Any:
     if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
         return "'" + value
     return "" if value is None else value
 
 
 def to_html(statement: Statement) -> str:
-    """A page to print, complete in itself."""
+    """A page to print, in one file."""
     from jinja2 import Environment, StrictUndefined
 
     source = (Path(__file__).parent / "statement.html").read_text(encoding="utf-8")

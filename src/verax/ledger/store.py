@@ -1,7 +1,7 @@
-"""Where the records lie: tables, transactions, the end of a chain and what is remembered of it.
+"""The database of a book: its tables, its transactions, and appending records to a chain.
 
-A writer locks the federation's row, reads the end of the chain, brings what it remembers of the
-federation up to there, and appends. If a connection breaks it starts again, unless that could book
+A writer locks the federation's row, reads the end of the chain, brings its cached state of the
+federation up to date, and appends. If the connection breaks, it tries again, unless that could book
 something twice.
 """
 
@@ -15,37 +15,42 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from sqlalchemy import Connection, func, inspect, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
 from verax.ledger import schema
 from verax.ledger.canonical import GENESIS, digest, encode
-from verax.ledger.engine import (
-    BookError,
-    BookUnavailableError,
-    Writer,
-    make_engine,
-    reading,
-)
+from verax.ledger.engine import BookError, BookUnavailableError, Writer, make_engine, reading
 from verax.ledger.sql import ADVANCE, HEAD, LOCK, RECORD, ROUND, insert_entries
-from verax.ledger.state import ESCROW, State
+from verax.ledger.state import ESCROW, FederationState
 
-__all__ = ["Receipt", "Record", "Store", "found_row", "head_row", "insert_record", "make_receipt"]
+__all__ = [
+    "Head",
+    "Receipt",
+    "Record",
+    "Store",
+    "entries_of",
+    "find_head",
+    "insert_record",
+    "lookup_head",
+    "make_receipt",
+]
 
 _ATTEMPTS = 4
+_CREATION_LOCK = 0x7665726178  # any number that is the same in all processes
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a change to the book came to.
+    """The result of a change to the book.
 
     Attributes:
-        posted: False where the book already said the same.
+        posted: False if the book already had the same record.
         sequence: the record's place in the chain.
         hash: its hash.
-        amounts: units per member; positive: the member owes.
+        amounts: minor units per member; a positive amount is owed by the member.
         payments: for a round, the real payments that the amounts were made of.
     """
 
@@ -58,7 +63,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Record:
-    """A record as it stands in the book."""
+    """A record as it is stored in the book."""
 
     sequence: int
     hash: str
@@ -70,8 +75,16 @@ class Record:
         return json.loads(self.text)
 
 
+class Head(NamedTuple):
+    """A federation's id and the end of its chain."""
+
+    id: int
+    sequence: int
+    hash: str
+
+
 class Store:
-    """The database side of a book."""
+    """The database of a book, without the meaning of its records."""
 
     def __init__(
         self,
@@ -85,18 +98,18 @@ class Store:
         self.engine = make_engine(url, wait=wait, create=_create, read_only=read_only)
         self._writer = Writer(self.engine)
         self._clock = clock or (lambda: datetime.now(UTC))
-        self._states: dict[str, State] = {}
+        self._states: dict[str, FederationState] = {}
         self._lock = threading.RLock()
         try:
             if _create:
-                self._make_tables()
+                self._create_tables()
             self._check_schema()
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        """Give back all connections."""
+        """Close all connections."""
         self._writer.close()
         self.engine.dispose()
 
@@ -111,56 +124,56 @@ class Store:
     ) -> None:
         self.close()
 
-    def _make_tables(self) -> None:
-        from verax.ledger.migrations import upgrade  # Alembic takes long to load
+    def _create_tables(self) -> None:
+        from verax.ledger.migrations import upgrade  # importing Alembic takes long
 
         with self._writer.transaction() as connection:
+            if connection.dialect.name == "postgresql":
+                # Two processes may create the same book at once; SQLite's write lock prevents it.
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
             tables = set(inspect(connection).get_table_names())
             if tables and "alembic_version" not in tables:
                 raise BookError(
                     f"the database holds other tables ({', '.join(sorted(tables)[:3])}, …); "
                     "give the book a database of its own"
                 )
-        try:
-            with self._writer.transaction() as connection:
-                if not _revision(connection):
-                    upgrade(connection)
-        except BookUnavailableError as error:
-            if not isinstance(error.__cause__, IntegrityError):  # another process was faster
-                raise
+            if not _revision(connection):
+                upgrade(connection)
 
     def _check_schema(self) -> None:
         with reading(self.engine) as connection:
-            found = _revision(connection)
-        if found is None:
-            raise BookError("the database holds no book; `verax ledger init` makes one")
-        if found > schema.REVISION:
+            revision = _revision(connection)
+        if revision is None:
+            raise BookError("the database holds no book; `verax ledger create` creates one")
+        if revision != schema.REVISION:
             raise BookError(
-                f"the book has schema {found}, this Verax knows up to {schema.REVISION}; "
-                "install the newer Verax that wrote it"
-            )
-        if found < schema.REVISION:
-            raise BookError(
-                f"the book has the older schema {found}, this Verax works with {schema.REVISION}; "
-                "`verax ledger init` brings it up to date"
+                f"the book has schema {revision}, this version of Verax works with schema "
+                f"{schema.REVISION}; use the version of Verax that wrote the book"
             )
 
     def _write(
         self, federation: str, work: Callable[[Connection], Receipt], repeatable: bool = True
     ) -> Receipt:
-        """Run `work` in a transaction; again if the connection broke and nothing can double."""
+        """Run `work` in a transaction; repeat it if the connection broke and nothing was booked.
+
+        If the connection breaks during the commit, nobody knows whether the commit took place; then
+        only work that books nothing twice is repeated.
+        """
         with self._lock:
             for attempt in range(_ATTEMPTS):
-                done = False
+                reached_commit = False
                 try:
                     with self._writer.transaction() as connection:
                         receipt = work(connection)
-                        done = True
+                        reached_commit = True
                 except BookUnavailableError as error:
                     self._states.pop(federation, None)
-                    raced = isinstance(error.__cause__, IntegrityError)
-                    again = raced or (error.lost and (repeatable or not done))
-                    if not again or attempt == _ATTEMPTS - 1:
+                    # Another writer inserted the same record between two statements.
+                    conflict = isinstance(error.__cause__, IntegrityError)
+                    safe = repeatable or not reached_commit
+                    if not (conflict or (error.connection_lost and safe)):
+                        raise
+                    if attempt == _ATTEMPTS - 1:
                         raise
                     time.sleep(0.05 * 2**attempt)
                 except BaseException:
@@ -173,26 +186,30 @@ class Store:
     def _change(
         self,
         federation: str,
-        build: Callable[[State], list[dict[str, Any]]],
+        build: Callable[[FederationState], list[dict[str, Any]]],
         *,
         repeatable: bool = True,
     ) -> Receipt:
-        """Append what `build` makes of the state, or nothing."""
+        """Append the records that `build` returns for the current state; none changes nothing."""
 
         def work(connection: Connection) -> Receipt:
-            row = head_row(connection, federation, lock=True)
-            state = self._state(connection, federation, row)
+            head = find_head(connection, federation, lock=True)
+            state = self._state(connection, federation, head)
             bodies = build(state)
             if not bodies:
-                return Receipt(False, row[1], row[2], {}, {})
-            return self._append(connection, state, row[2], bodies)
+                return Receipt(False, head.sequence, head.hash, {}, {})
+            return self._append(connection, state, head.hash, bodies)
 
         return self._write(federation, work, repeatable)
 
     def _append(
-        self, connection: Connection, state: State, previous: str, bodies: list[dict[str, Any]]
+        self,
+        connection: Connection,
+        state: FederationState,
+        previous: str,
+        bodies: list[dict[str, Any]],
     ) -> Receipt:
-        """Chain the bodies to the book and write them with their entries."""
+        """Append records to the chain, with their entries."""
         now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         receipt = Receipt(False, state.sequence, previous, {}, {})
         for body in bodies:
@@ -211,43 +228,45 @@ class Store:
         self._advance(connection, state, previous)
         return receipt
 
-    def _advance(self, connection: Connection, state: State, hash_: str) -> None:
-        """Move the end of the chain."""
+    def _advance(self, connection: Connection, state: FederationState, hash_: str) -> None:
+        """Update the end of the chain."""
         ADVANCE.run(connection, number=state.id, last=state.sequence, end=hash_)
         state.hash = hash_
 
-    def _begin(self, connection: Connection, federation: str) -> State:
-        """A federation without a record yet."""
+    def _insert_federation(self, connection: Connection, federation: str) -> FederationState:
+        """Insert a federation that has no record yet."""
         table = schema.federation
-        made = connection.execute(
+        inserted = connection.execute(
             table.insert().values(name=federation, sequence=0, hash=GENESIS).returning(table.c.id)
         )
-        return State(made.scalar_one(), federation)
+        return FederationState(inserted.scalar_one(), federation)
 
-    def _state(self, connection: Connection, federation: str, row: Any) -> State:
-        """The remembered state, brought up to the end of the chain."""
-        number, sequence, hash_ = found_row(row, federation)
+    def _state(self, connection: Connection, federation: str, head: Head) -> FederationState:
+        """The cached state, brought up to the end of the chain."""
         state = self._states.get(federation)
         if (
             state is None
-            or state.id != number
-            or state.sequence > sequence
-            or (state.sequence == sequence and state.hash != hash_)
+            or state.id != head.id
+            or state.sequence > head.sequence
+            or (state.sequence == head.sequence and state.hash != head.hash)
         ):
-            state = self._states[federation] = State(number, federation)
-        if state.sequence < sequence:
-            self._load(connection, state, sequence)
-        state.hash = hash_
+            state = self._states[federation] = FederationState(head.id, federation)
+        if state.sequence < head.sequence:
+            self._load(connection, state, head.sequence)
+        state.hash = head.hash
         return state
 
-    def _read_state(self, connection: Connection, federation: str) -> State:
-        row = found_row(head_row(connection, federation), federation)
+    def _read_state(self, connection: Connection, federation: str) -> FederationState:
+        head = find_head(connection, federation)
         with self._lock:
-            return self._state(connection, federation, row)
+            return self._state(connection, federation, head)
 
-    def _load(self, connection: Connection, state: State, sequence: int) -> State:
+    def _load(
+        self, connection: Connection, state: FederationState, sequence: int
+    ) -> FederationState:
+        """Apply the records after the state up to a sequence number; rounds do not change it."""
         table = schema.record
-        news = (
+        later = (
             select(table.c.content)
             .where(
                 table.c.federation == state.id,
@@ -257,32 +276,35 @@ class Store:
             )
             .order_by(table.c.sequence)
         )
-        for text in connection.scalars(news):
+        for text in connection.scalars(later):
             try:
                 state.apply(json.loads(text))
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise BookError(
-                    f"a record of {state.name!r} after {state.sequence} cannot be read; "
-                    "`verax ledger verify` says which, an export or a backup has it"
+                    f"a record of {state.name!r} after record {state.sequence} cannot be read; "
+                    "`verax ledger verify` names it; restore a backup, or import an export"
                 ) from error
         state.sequence = sequence
         return state
 
-    def _hash(self, connection: Connection, state: State, sequence: int) -> str:
+    def _hash(self, connection: Connection, state: FederationState, sequence: int) -> str:
         table = schema.record
-        wanted = select(table.c.hash).where(
+        query = select(table.c.hash).where(
             table.c.federation == state.id, table.c.sequence == sequence
         )
-        return connection.execute(wanted).scalar_one()
+        return connection.execute(query).scalar_one()
 
-    def _round(self, connection: Connection, state: State, run: str, round_: int) -> Record | None:
+    def _round(
+        self, connection: Connection, state: FederationState, run: str, round_: int
+    ) -> Record | None:
         row = ROUND.run(connection, number=state.id, which=run, t=round_)
         return None if row is None else Record(*row)
 
-    def _balances(self, connection: Connection, state: State) -> dict[str, int]:
+    def _balances(self, connection: Connection, state: FederationState) -> dict[str, int]:
         table = schema.entry
-        # Upper and lower halves are summed apart: a sum of many amounts can pass 63 bits.
-        sums = (
+        # The upper and lower halves are summed separately: the sum of many amounts can exceed
+        # 63 bits.
+        query = (
             select(
                 table.c.account,
                 func.sum(table.c.amount.bitwise_rshift(literal_column("32"))),
@@ -291,35 +313,25 @@ class Store:
             .where(table.c.federation == state.id)
             .group_by(table.c.account)
         )
-        found = {n: (int(up) << 32) + int(low) for n, up, low in connection.execute(sums)}
+        rows = connection.execute(query)
+        sums = {number: (int(upper) << 32) + int(lower) for number, upper, lower in rows}
         return {
-            account.member: found.get(number, 0)
+            account.member: sums.get(number, 0)
             for number, account in sorted(state.accounts.items())
-            if number != ESCROW or ESCROW in found
+            if number != ESCROW or ESCROW in sums
         }
 
 
 def insert_record(
-    connection: Connection, state: State, content: Mapping[str, Any], text: str, hash_: str
+    connection: Connection,
+    state: FederationState,
+    content: Mapping[str, Any],
+    text: str,
+    hash_: str,
 ) -> None:
-    """One record with its account and entries: all that is written of it."""
-    if content["kind"] == "join" and content["account"] not in state.accounts:
-        connection.execute(
-            schema.account.insert(),
-            {
-                "federation": state.id,
-                "account": content["account"],
-                "member": content["member"],
-                "label": content["label"],
-            },
-        )
-    elif content["kind"] == "join":
-        table = schema.account
-        connection.execute(
-            update(table)
-            .where(table.c.federation == state.id, table.c.account == content["account"])
-            .values(label=content["label"])
-        )
+    """Insert one record with its account and entries."""
+    if content["kind"] == "join":
+        _store_account(connection, state, content)
     sequence = content["sequence"]
     RECORD.run(
         connection,
@@ -335,30 +347,49 @@ def insert_record(
         insert_entries(connection, state.id, sequence, content["accounts"], content["amounts"])
 
 
-def head_row(connection: Connection, federation: str, *, lock: bool = False) -> Any:
-    """A federation's id and the end of its chain, or None; locked against other writers."""
-    return (LOCK if lock else HEAD).run(connection, name=federation)
-
-
-def found_row(row: Any, federation: str) -> Any:
-    """The row, or an error that says what to do."""
-    if row is None:
-        raise BookError(
-            f"{federation!r} is not in the book; `verax ledger init --federation` founds it"
+def _store_account(
+    connection: Connection, state: FederationState, content: Mapping[str, Any]
+) -> None:
+    """Insert the account of a new member, or update the label of a known one."""
+    table = schema.account
+    number, label = content["account"], content["label"]
+    if number in state.accounts:
+        connection.execute(
+            update(table)
+            .where(table.c.federation == state.id, table.c.account == number)
+            .values(label=label)
         )
-    return row
+        return
+    values = {"federation": state.id, "account": number, "member": content["member"]}
+    connection.execute(table.insert(), values | {"label": label})
 
 
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
+def lookup_head(connection: Connection, federation: str, *, lock: bool = False) -> Head | None:
+    """The end of a federation's chain, or None; `lock` locks it against other writers."""
+    row = (LOCK if lock else HEAD).run(connection, name=federation)
+    return None if row is None else Head(*row)
 
 
-def make_receipt(state: State, content: Mapping[str, Any], hash_: str, *, posted: bool) -> Receipt:
-    """What a record says, by member instead of by account number."""
-    accounts = state.accounts
-    names = [accounts[number].member for number in content.get("accounts", ())]
+def find_head(connection: Connection, federation: str, *, lock: bool = False) -> Head:
+    """The end of a federation's chain, or an error that says what to do."""
+    head = lookup_head(connection, federation, lock=lock)
+    if head is None:
+        raise BookError(
+            f"{federation!r} is not in the book; `verax ledger create --federation` creates it"
+        )
+    return head
+
+
+def entries_of(content: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """Account number and amount of each entry of a record; empty if it has no entries."""
+    return list(zip(content.get("accounts", ()), content.get("amounts", ()), strict=True))
+
+
+def make_receipt(
+    state: FederationState, content: Mapping[str, Any], hash_: str, *, posted: bool
+) -> Receipt:
+    """A receipt for a record, with members instead of account numbers."""
+    names = [state.accounts[number].member for number in content.get("accounts", ())]
     return Receipt(
         posted,
         content["sequence"],
@@ -366,3 +397,9 @@ def make_receipt(state: State, content: Mapping[str, Any], hash_: str, *, posted
         dict(zip(names, content.get("amounts", ()), strict=True)),
         dict(zip(names, content.get("payments", ()), strict=False)),
     )
+
+
+def _revision(connection: Connection) -> str | None:
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()

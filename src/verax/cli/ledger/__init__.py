@@ -1,20 +1,20 @@
-"""`verax ledger`: the books of a federation, from their founding to the settlement."""
+"""`verax ledger`: the books of a federation, from its creation to the settlement."""
 
 from __future__ import annotations
 
 import typer
 
-from verax.cli.ledger import booking, checking, founding, reading
+from verax.cli.ledger import booking, checking, reading, setup
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Books of charges that every member can check.")
 for command in (
-    founding.init,
-    founding.join,
-    founding.leave,
-    founding.terms,
-    founding.limit,
+    setup.create,
+    setup.join,
+    setup.leave,
+    setup.terms,
+    setup.limit,
     booking.post,
     booking.deposit,
     booking.correct,

@@ -1,4 +1,4 @@
-"""`verax ledger post | deposit | correct | settle`: what goes into the book."""
+"""`verax ledger post | deposit | correct | settle`: commands that book amounts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def post(
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    r"""Charge rounds by the terms and book them; rounds that are there already change nothing.
+    r"""Charge rounds by the terms and book them; rounds that the book has already change nothing.
 
     A line is a round: {"run": "a", "round": 1, "reports": [{"member": "north", "status": "ok",
     "statistic": 4.0, "weight": 1.0, "reason": ""}, …], "gram": [[…]] for the rules that read it}.
@@ -76,18 +76,18 @@ def post(
                 )
             step(1)
     if not as_json:
-        typer.echo(f"{new} rounds booked, {known} were there already")
+        typer.echo(f"{new} rounds booked, {known} were in the book already")
 
 
 def deposit(
     book: BookOption,
     member: Member,
-    amount: Annotated[str, typer.Argument(help="As in 12.50; negative: taken out.")],
+    amount: Annotated[str, typer.Argument(help="As in 12.50; a negative amount is paid out.")],
     reason: Annotated[str, typer.Option(help="What it is for; printed in statements.")] = "",
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Book money that a member pays in ahead of its charges.
+    """Book money that a member pays in before it is charged.
 
     For example:
 
@@ -108,7 +108,7 @@ def correct(
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Book a counter-entry; what was wrong stays in the book.
+    """Book a reversing entry; the record that was wrong stays in the book.
 
     For example:
 
@@ -134,9 +134,10 @@ def settle(
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    """The fewest transfers that bring all balances to zero.
+    """Compute the fewest transfers that bring all balances to zero.
 
-    Nothing is booked without --commit. Exact for up to 12 members with a balance, else greedy.
+    Nothing is booked without --commit. The number of transfers is the smallest possible for up to
+    12 members with a balance.
 
     For example:
 
@@ -146,9 +147,9 @@ def settle(
     from verax.ledger.settlement import settle as compute
 
     with open_book(book, federation, read_only=not commit) as (opened, name):
-        sequence, _, found = opened.snapshot(name)
+        sequence, _, balances = opened.snapshot(name)
         state = opened.state(name)
-        result = compute(found)
+        result = compute(balances)
         if commit and result.transfers:
             opened.settle(name, result.transfers, sequence=sequence)
     if as_json:
@@ -171,8 +172,8 @@ def settle(
         table.add_row(Text(payer), Text(receiver), money(t.amount, state.scale))
     console = Console()
     console.print(table)
-    how = "no fewer would do" if result.fewest else "found greedily; fewer might do"
-    booked = "booked" if commit else "not booked: --commit does that once they are paid"
+    how = "the smallest number" if result.fewest else "perhaps not the smallest number"
+    booked = "booked" if commit else "not booked; --commit books them once they are paid"
     console.print(f"{len(result.transfers)} transfers, {how}; {booked}.", highlight=False)
 
 

@@ -1,10 +1,10 @@
-"""`verax ledger verify | export | import | checkpoint`: books that leave the house."""
+"""`verax ledger verify | export | import | checkpoint`: checking books and exchanging them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from verax.cli.ledger.shared import (
     BookOption,
     Federation,
     Out,
+    Rules,
     counting,
     ledger_package,
     open_book,
@@ -20,16 +21,13 @@ from verax.cli.ledger.shared import (
     safe,
 )
 
-if TYPE_CHECKING:
-    pass
-
 __all__ = ["checkpoint", "export_", "import_", "verify"]
 
 
 def verify(
     book: BookOption,
     checkpoint: Annotated[
-        list[Path] | None, typer.Option(help="An earlier checkpoint to hold the book against.")
+        list[Path] | None, typer.Option(help="An earlier checkpoint to compare the book with.")
     ] = None,
     signer: Annotated[
         str | None, typer.Option(help="The public key that checkpoints must be signed with.")
@@ -39,10 +37,14 @@ def verify(
         typer.Option(help='Your own norms, JSON Lines of {"run": …, "round": …, "norm": …}.'),
     ] = None,
     member: Annotated[str | None, typer.Option(help="Who you are, for --mine.")] = None,
+    rule: Rules = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a book or an export against everything that could be wrong; exit code 1 if anything is.
+    """Check a book or an export completely; exit code 1 if anything is wrong.
+
+    Payments by a rule that is not built in are recomputed only with --rule; without it, everything
+    else is checked, and a warning says so.
 
     For example:
 
@@ -50,50 +52,63 @@ def verify(
     """
     ledger_package()
     from verax.ledger import verify as verifier
+    from verax.ledger.own_rules import measures_of
 
+    rules = measures_of(rule or ())
     names = [federation] if federation is not None else verifier.federations(book)
     if not names:
-        raise ValueError(f"{book} holds no federation; `verax ledger init` founds one")
+        raise ValueError(f"{book} holds no federation; `verax ledger create` creates one")
     failed = False
     for name in names:
         with counting("verifying") as step:
-            found = verifier.verify(
+            result = verifier.verify(
                 book,
                 federation=name or None,
                 checkpoints=checkpoint or (),
                 signer=signer,
                 mine=mine,
                 member=member,
+                rules=rules,
                 progress=step,
             )
-        failed = failed or not found.ok
+        failed = failed or not result.ok
         if as_json:
-            print_json(
-                {
-                    "federation": found.federation,
-                    "ok": found.ok,
-                    "records": found.sequence,
-                    "rounds": found.rounds,
-                    "entries": found.entries,
-                    "hash": found.hash,
-                    "checkpoints": found.checkpoints,
-                    "balances": found.balances,
-                    "wrong": found.wrong,
-                    "findings": [vars(each) for each in found.findings],
-                }
-            )
-            continue
-        for each in found.findings:
-            typer.echo(safe(f"WRONG ({each.kind}): {each.message}"))
-        verdict = "nothing wrong found" if found.ok else f"{found.wrong} findings"
-        typer.echo(
-            safe(
-                f"{found.federation}: {verdict} in {found.sequence} records, {found.rounds} "
-                f"rounds, {found.entries} entries; last hash {found.hash}"
-            )
-        )
+            print_json(_as_json(result))
+        else:
+            _print_result(result)
     if failed:
         raise typer.Exit(1)
+
+
+def _as_json(result: Any) -> dict[str, Any]:
+    return {
+        "federation": result.federation,
+        "ok": result.ok,
+        "records": result.sequence,
+        "rounds": result.rounds,
+        "entries": result.entries,
+        "hash": result.hash,
+        "checkpoints": result.checkpoints,
+        "balances": result.balances,
+        "wrong": result.wrong,
+        "unchecked": result.unchecked,
+        "findings": [vars(each) for each in result.findings],
+    }
+
+
+def _print_result(result: Any) -> None:
+    for each in result.findings:
+        word = "WARNING" if each.kind == "unchecked" else "WRONG"
+        typer.echo(safe(f"{word} ({each.kind}): {each.message}"))
+    verdict = "nothing wrong found" if result.ok else f"{result.wrong} findings"
+    unchecked = ", ".join(result.unchecked)
+    note = f"; payments by rule {unchecked} were not recomputed (--rule does)" if unchecked else ""
+    typer.echo(
+        safe(
+            f"{result.federation}: {verdict} in {result.sequence} records, {result.rounds} "
+            f"rounds, {result.entries} entries; last hash {result.hash}{note}"
+        )
+    )
 
 
 def export_(
@@ -122,7 +137,7 @@ def import_(
     file: Annotated[Path, typer.Argument(help="An export.")],
     as_json: AsJson = False,
 ) -> None:
-    """Verify an export and take it into a book, or add what is new in it.
+    """Verify an export and import it into a book, or add the records that are new in it.
 
     For example:
 
@@ -146,11 +161,11 @@ def checkpoint(
         Path | None, typer.Option(help="Ed25519 private key (PEM) to sign with.")
     ] = None,
     new_key: Annotated[
-        bool, typer.Option("--new-key", help="Make the key of --key first.")
+        bool, typer.Option("--new-key", help="Create the key in the file of --key first.")
     ] = False,
     federation: Federation = None,
 ) -> None:
-    """Write down where the chain ends now, for members to keep; signed if there is a key.
+    """Write the end of the chain to a file for members to keep; signed if there is a key.
 
     For example:
 
@@ -158,15 +173,15 @@ def checkpoint(
     """
     ledger_package()
     from verax.files import write_text
-    from verax.ledger import checkpoint as made
+    from verax.ledger import checkpoint as checkpoints
 
     if new_key and key is None:
-        raise ValueError("--new-key needs --key, the file to make")
+        raise ValueError("--new-key needs --key, the file to create")
     private = None
     if key is not None:
-        private = made.new_key(key) if new_key else made.load_key(key)
+        private = checkpoints.new_key(key) if new_key else checkpoints.load_key(key)
     with open_book(book, federation, read_only=True) as (opened, name):
-        content = made.make_checkpoint(opened, name, private)
+        content = checkpoints.make_checkpoint(opened, name, private)
     text = json.dumps(content, ensure_ascii=False, sort_keys=True) + "\n"
     if out is None:
         typer.echo(text, nl=False)

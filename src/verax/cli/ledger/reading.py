@@ -1,10 +1,10 @@
-"""`verax ledger rounds | balances | statement | watch`: what the book says."""
+"""`verax ledger rounds | balances | statement | watch`: commands that read a book."""
 
 from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,6 +17,7 @@ from verax.cli.ledger.shared import (
     Federation,
     Member,
     Out,
+    Rules,
     Run,
     counting,
     ledger_package,
@@ -24,9 +25,6 @@ from verax.cli.ledger.shared import (
     open_book,
     print_json,
 )
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["balances", "rounds", "statement", "watch"]
 
@@ -41,25 +39,25 @@ def rounds(
         verax ledger rounds book.db --run first
     """
     with open_book(book, federation, read_only=True) as (opened, name):
-        found = opened.rounds(name, run)
+        listed = opened.rounds(name, run)
     if as_json:
-        print_json([{"run": r, "round": t, "record": s, "hash": h} for r, t, s, h in found])
+        print_json([{"run": r, "round": t, "record": s, "hash": h} for r, t, s, h in listed])
         return
     table = Table("run", "round", "record", "hash", title=Text(f"Rounds of {name}"))
-    for run_, t, sequence, hash_ in found:
+    for run_, t, sequence, hash_ in listed:
         table.add_row(Text(run_), str(t), str(sequence), hash_[:16])
     Console().print(table)
 
 
 def balances(book: BookOption, federation: Federation = None, as_json: AsJson = False) -> None:
-    """What each member owes (negative: is owed).
+    """Show what each member owes; a negative balance is owed to the member.
 
     For example:
 
         verax ledger balances book.db --json
     """
     with open_book(book, federation, read_only=True) as (opened, name):
-        sequence, hash_, found = opened.snapshot(name)
+        sequence, hash_, units_owed = opened.snapshot(name)
         state = opened.state(name)
     if as_json:
         print_json(
@@ -69,7 +67,7 @@ def balances(book: BookOption, federation: Federation = None, as_json: AsJson = 
                 "scale": state.scale,
                 "record": sequence,
                 "hash": hash_,
-                "balances": found,
+                "balances": units_owed,
             }
         )
         return
@@ -79,7 +77,7 @@ def balances(book: BookOption, federation: Federation = None, as_json: AsJson = 
         f"owes ({state.currency})",
         title=Text(f"{name}, up to record {sequence}"),
     )
-    for member, units in found.items():
+    for member, units in units_owed.items():
         table.add_row(Text(member), Text(state.account(member).label), money(units, state.scale))
     Console().print(table)
 
@@ -92,10 +90,11 @@ def statement(
     run: Run = None,
     first: Annotated[int | None, typer.Option(help="First round shown.")] = None,
     last: Annotated[int | None, typer.Option(help="Last round shown.")] = None,
+    rule: Rules = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    """One member's charges, round by round, beside what the norms and the terms say.
+    """Show a member's charges, round by round, beside the charges recomputed by the terms.
 
     For example:
 
@@ -103,50 +102,50 @@ def statement(
     """
     ledger_package()
     from verax.files import write_text
-    from verax.ledger import statement as made
+    from verax.ledger import statement as statements
 
     form = "json" if as_json else form
     if form not in ("text", "json", "csv", "html"):
         raise ValueError(f"format is {form!r}, must be text, json, csv or html")
     with open_book(book, federation, read_only=True) as (opened, name), counting("reading") as step:
-        found = made.make_statement(
-            opened, name, member, run=run, first=first, last=last, progress=step
+        made = statements.make_statement(
+            opened, name, member, run=run, first=first, last=last, rules=rule or (), progress=step
         )
     if form == "text":
         if out is None:
-            _show_statement(Console(), found)
+            _show_statement(Console(), made)
         else:
             console = Console(record=True, width=120, file=io.StringIO())
-            _show_statement(console, found)
+            _show_statement(console, made)
             write_text(out, console.export_text())
     else:
         text = {
-            "json": lambda: json.dumps(made.to_json(found), ensure_ascii=False) + "\n",
-            "csv": lambda: made.to_csv(found),
-            "html": lambda: made.to_html(found),
+            "json": lambda: json.dumps(statements.to_json(made), ensure_ascii=False) + "\n",
+            "csv": lambda: statements.to_csv(made),
+            "html": lambda: statements.to_html(made),
         }[form]()
         if out is None:
             typer.echo(text, nl=False)
         else:
             write_text(out, text)
-    if found.differing:
+    if made.differing:
         raise typer.Exit(1)
 
 
 def watch(book: BookOption, federation: Federation = None, as_json: AsJson = False) -> None:
-    """Who owes more than the limit; exit code 1 if anybody does.
+    """List the members whose debt exceeds their limit; exit code 1 if there are any.
 
     For example:
 
         verax ledger watch book.db
     """
     with open_book(book, federation, read_only=True) as (opened, name):
-        over = opened.watch(name)
+        over = opened.over_limit(name)
         scale = opened.terms(name).scale
     if as_json:
         print_json([vars(each) for each in over])
     elif not over:
-        typer.echo("nobody owes more than the limit")
+        typer.echo("no debt exceeds its limit")
     else:
         table = Table("member", "label", "owes", "limit")
         for each in over:
@@ -157,51 +156,48 @@ def watch(book: BookOption, federation: Federation = None, as_json: AsJson = Fal
         raise typer.Exit(1)
 
 
-#: Columns of a terminal from which a statement has room for charges and recomputed charges.
+#: The width of a terminal from which on a statement shows recomputed charges as well.
 _WIDE = 96
 
 
-def _show_statement(console: Console, found: Any) -> None:
+def _show_statement(console: Console, made: Any) -> None:
     console.print(
         Text(
-            f"Statement of {found.label} ({found.member}), {found.federation}\n"
-            f"in {found.currency}; positive: owed by the member. "
-            f"Opening balance {found.money(found.opening)}"
+            f"Statement of {made.label} ({made.member}), {made.federation}\n"
+            f"in {made.currency}; a positive amount is owed by the member. "
+            f"Opening balance {made.money(made.opening)}"
         )
     )
     table = Table()
     for heading in ("record", "booked"):
         table.add_column(heading, no_wrap=True)
     table.add_column("what", overflow="fold", min_width=16)
-    # Where all is well, the words below say so, and a narrow terminal has no room for both.
+    # If all charges are right, the sentence below says so, and a narrow terminal needs no column.
     headings = ["statistic", "amount", "recomputed", "balance"]
-    if not found.differing and console.width < _WIDE:
+    if not made.differing and console.width < _WIDE:
         headings.remove("recomputed")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    for x in found.lines:
-        again = "" if x.recomputed is None else found.money(x.recomputed)
+    for x in made.lines:
+        again = "" if x.recomputed is None else made.money(x.recomputed)
         cells = {
             "statistic": "" if x.statistic is None else f"{x.statistic:.6g}",
-            "amount": found.money(x.amount),
+            "amount": made.money(x.amount),
             "recomputed": Text(again, style="" if x.recomputed in (None, x.amount) else "bold red"),
-            "balance": found.money(x.balance),
+            "balance": made.money(x.balance),
         }
         table.add_row(
-            str(x.sequence), x.time[:10], Text(_what(x)), *(cells[heading] for heading in headings)
+            str(x.sequence),
+            x.time[:10],
+            Text(_description(x)),
+            *(cells[heading] for heading in headings),
         )
     console.print(table)
-    wrong = len(found.differing)
-    judged = (
-        f"{wrong} round(s) were NOT charged as the terms say."
-        if wrong
-        else "Every charge, recomputed from the inputs in the book and the terms, is the same."
-    )
-    console.print(Text(f"{found.summary} {judged}" if found.lines else found.summary))
+    console.print(Text(f"{made.summary} {made.judgement}".strip()))
 
 
-def _what(line: Any) -> str:
-    """A record in a few words, with what is unusual about it."""
+def _description(line: Any) -> str:
+    """A record in a few words, with its status if that is not ok, and its note."""
     words = f"{line.run} {line.round}" if line.kind == "round" else line.kind
     if line.status not in ("", "ok"):
         words += f", {line.status}"

@@ -1,4 +1,4 @@
-"""What the ledger's commands share: their common options, opening a book, and ways of telling."""
+"""What the ledger's commands share: common options, opening a book, and printing."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ __all__ = [
     "Member",
     "OfRun",
     "Out",
+    "Rules",
     "Run",
     "counting",
     "ledger_package",
@@ -47,10 +48,18 @@ FromRound = Annotated[int, typer.Option(help="The first round that it holds for.
 OfRun = Annotated[str | None, typer.Option(help="The round is one of this run.")]
 Run = Annotated[str | None, typer.Option(help="Only of this run.")]
 Out = Annotated[Path | None, typer.Option(help="The file to write.")]
+Rules = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rule",
+        metavar="MODULE:NAME",
+        help="Import this payment rule, which the book names, to recompute its charges.",
+    ),
+]
 
 
 def ledger_package() -> Any:
-    """The package, or how to get what it needs."""
+    """Import the package, or say which extra must be installed."""
     try:
         import verax.ledger as ledger
     except ModuleNotFoundError as error:
@@ -66,7 +75,7 @@ def ledger_package() -> Any:
 def open_book(
     book: str, federation: str | None, *, read_only: bool = False
 ) -> Generator[tuple[Book, str]]:
-    """The book and the federation that is meant."""
+    """Open a book and choose its federation."""
     ledger = ledger_package()
     with ledger.Book.open(book, read_only=read_only) as opened:
         names = opened.federations() if federation is None else [federation]
@@ -78,7 +87,7 @@ def open_book(
 
 @contextmanager
 def counting(what: str) -> Generator[Callable[[int], None]]:
-    """A line on stderr that counts records; gone when done."""
+    """Count records in a line on stderr, which is removed at the end."""
     console = Console(stderr=True)
     with Progress(
         SpinnerColumn(),
@@ -95,14 +104,14 @@ def counting(what: str) -> Generator[Callable[[int], None]]:
 
 
 def load_terms(path: Path) -> Any:
-    """Terms from their file."""
+    """Read terms from a file."""
     from verax.mechanism import Terms
 
     return Terms.load(path)
 
 
 def units_of(amount: str, scale: int) -> int:
-    """A decimal number in whole units, exactly."""
+    """Convert a decimal number to minor units, exactly."""
     try:
         value = Decimal(amount).scaleb(scale)
         units = int(value)
@@ -114,14 +123,14 @@ def units_of(amount: str, scale: int) -> int:
 
 
 def money(units: int, scale: int) -> Text:
-    """An amount as a cell of a table."""
+    """Format an amount for a cell of a table."""
     from verax.ledger.money import format_units
 
     return Text(format_units(units, scale), justify="right")
 
 
 def tell(receipt: Receipt, as_json: bool, words: str) -> None:
-    """Say what was posted, or that it stood there already."""
+    """Print what was booked, or that the book had it already."""
     if as_json:
         print_json(
             {"posted": receipt.posted, "record": receipt.sequence, "hash": receipt.hash}
@@ -130,14 +139,14 @@ def tell(receipt: Receipt, as_json: bool, words: str) -> None:
     elif receipt.posted:
         typer.echo(safe(f"{words} (record {receipt.sequence})"))
     else:
-        typer.echo(safe(f"{words}; it was there already"))
+        typer.echo(safe(f"{words}; the book had it already"))
 
 
 def safe(text: str) -> str:
-    """What a terminal shows as it is: no control characters of a forged book."""
+    """Replace control characters, which a forged book could use to deceive a terminal."""
     return "".join(c if c.isprintable() else "�" for c in text)
 
 
 def print_json(value: Any) -> None:
-    """One object on one line."""
+    """Print one object on one line."""
     typer.echo(json.dumps(value, ensure_ascii=False))

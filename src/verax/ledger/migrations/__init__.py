@@ -1,4 +1,4 @@
-"""The schema's history, in Alembic; `upgrade` brings a database to the newest."""
+"""The versions of the schema, in Alembic; `upgrade` brings a database to the newest one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["config", "upgrade"]
 
 
 def config(connection: Connection) -> Config:
-    """Alembic's settings for a connection that is open and in a transaction."""
+    """Alembic's settings for a connection that has an open transaction."""
     settings = Config()
     settings.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
     settings.attributes["connection"] = connection
@@ -20,5 +20,5 @@ def config(connection: Connection) -> Config:
 
 
 def upgrade(connection: Connection) -> None:
-    """Make or bring up to date all tables, in the connection's transaction."""
+    """Create all tables or bring them up to date, in the connection's transaction."""
     command.upgrade(config(connection), "head")

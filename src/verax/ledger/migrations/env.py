@@ -1,4 +1,4 @@
-"""Alembic's entry: runs in the transaction of the connection that was handed over."""
+"""Alembic's entry point: it runs in the transaction of the connection that `config` holds."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""`verax ledger init | join | leave | terms | limit`: who is in a federation, and by what terms."""
+"""`verax ledger create | join | leave | terms | limit`: a federation, its members and terms."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -22,30 +22,28 @@ from verax.cli.ledger.shared import (
     units_of,
 )
 
-if TYPE_CHECKING:
-    pass
-
-__all__ = ["init", "join", "leave", "limit", "terms"]
+__all__ = ["create", "join", "leave", "limit", "terms"]
 
 
-def init(
+def create(
     book: BookOption,
     federation: Annotated[str, typer.Option(help="The federation's name.")],
     terms: Annotated[
         Path | None, typer.Option(help="A terms.toml, as `verax audit` proposes it.")
     ] = None,
     price: Annotated[
-        float | None, typer.Option(help="Instead of terms: a constant price, all else by default.")
+        float | None,
+        typer.Option(help="Instead of --terms: a constant price; all other terms by default."),
     ] = None,
     currency: Annotated[str, typer.Option(help="With --price.")] = "credits",
-    scale: Annotated[int, typer.Option(help="Decimal places of a unit; with --price.")] = 6,
+    scale: Annotated[int, typer.Option(help="Decimal places of a minor unit; with --price.")] = 6,
     as_json: AsJson = False,
 ) -> None:
-    """Make a book, or add a federation to one.
+    """Create a book with a federation, or add a federation to a book.
 
     For example:
 
-        verax ledger init book.db --federation clinics --terms terms.toml
+        verax ledger create book.db --federation clinics --terms terms.toml
     """
     ledger = ledger_package()
     if (terms is None) == (price is None):
@@ -54,19 +52,19 @@ def init(
         load_terms(terms) if terms is not None else _simple_terms(price or 0.0, currency, scale)
     )
     with ledger.Book.create(book) as opened:
-        tell(opened.found(federation, agreed), as_json, f"{federation} is in the book")
+        tell(opened.create_federation(federation, agreed), as_json, f"{federation} is in the book")
 
 
 def join(
     book: BookOption,
     member: Annotated[str, typer.Argument(help="Public key or opaque id.")],
-    label: Annotated[str, typer.Option(help="What people call the member.")] = "",
+    label: Annotated[str, typer.Option(help="The name that people use for the member.")] = "",
     from_round: FromRound = 1,
     run: OfRun = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take in a member from a round on, or change its label.
+    """Add a member from a round on, or change its label.
 
     For example:
 
@@ -85,7 +83,7 @@ def leave(
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    """A member takes part in no round from this one on; its balance stays.
+    """Record that a member takes part in no round from this one on; its balance stays.
 
     For example:
 
@@ -138,12 +136,14 @@ def terms(
 
 def limit(
     book: BookOption,
-    amount: Annotated[str, typer.Argument(help="How much may be owed, as in 12.50, or none.")],
-    member: Annotated[str | None, typer.Option(help="For one member; else for all.")] = None,
+    amount: Annotated[str, typer.Argument(help="The largest debt, as in 12.50, or none.")],
+    member: Annotated[
+        str | None, typer.Option(help="Whose limit; without it, of all members.")
+    ] = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Set how much a member, or everybody, may owe before `watch` reports it.
+    """Set the largest debt of a member or of all; `verax ledger watch` reports who exceeds it.
 
     For example:
 
