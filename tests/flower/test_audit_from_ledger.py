@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-
 from verax.audit.live import CANNOT_TELL, judge_live
 
 from ..command import verax

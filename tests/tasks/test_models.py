@@ -1,4 +1,4 @@
-"""The paper's models against PyTorch, against loops in NumPy, and their written-out gradients."""
+"""The paper's models against PyTorch and against loops in NumPy, and their fast gradients."""
 
 from types import SimpleNamespace
 
@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from verax.learning import Protocol, Seeds, Simulator, Task, honest
-from verax.learning.outer import Outer, dense, inner_products
-from verax.learning.protocol import gram_matrix
+from verax.learning import Behaviour, Protocol, Seeds, Simulator, Task
+from verax.learning.factored import dense
 from verax.tasks.models import cnn, lstm, perceptron
-from verax.tasks.models.cnn import _convolved, _images, _trail
+from verax.tasks.models.cnn import features
+from verax.tasks.models.cnn_on_cpu import features_on_cpu
 
 # Loss and, per parameter, the gradient's mean of absolute values and its inner product with
 # cos(0, 1, 2, …). Made once, by `summary` of what
@@ -190,13 +190,15 @@ def jit(function):
 
 
 def compiled(model):
-    """The model's functions, each compiled once for all tests."""
+    """The model's functions, each compiled once for all tests.
+
+    `plain` is the plain model's loss and gradient by `jax.grad`, `fast` what training uses.
+    """
     names = ("init", "scores", "loss")
-    gradient = jax.value_and_grad(model.loss)
     return SimpleNamespace(
-        plain=model,
-        gradient=jit(gradient),
-        slope=jit(lambda params, batch: dense(model.slope(params, batch))),
+        model=model,
+        plain=jit(jax.value_and_grad(model.loss)),
+        fast=jit(lambda params, batch: dense(model.gradient(params, batch))),
         **{name: jit(getattr(model, name)) for name in names},
     )
 
@@ -213,74 +215,54 @@ def case(name):
     return model, ours(params), (jnp.asarray(x), jnp.asarray(labels)), theirs
 
 
+def assert_near(found, truth, tolerance=1e-4):
+    """Two trees equal to within `tolerance` of the largest number of each array, in float32."""
+
+    def near(a, b):
+        assert_allclose(a, b, rtol=0, atol=tolerance * max(float(np.abs(b).max()), 1e-6))
+
+    jax.tree.map(near, found, truth)
+
+
+@pytest.mark.parametrize("way", ["plain", "fast"])
 @pytest.mark.parametrize("name", CASES)
-def test_equals_pytorch(name):
+def test_equals_pytorch(name, way):
     pytest.importorskip("torch", reason="needs PyTorch: pip install torch==2.13.0")
     model, params, batch, theirs = case(name)
     scores, loss, gradients = torch_loss_and_gradients(name)
     assert_allclose(model.scores(params, batch[0]), scores, rtol=1e-4, atol=1e-5)
-    value, slope = model.slope(params, batch)
+    value, gradient = getattr(model, way)(params, batch)
     assert_allclose(value, loss, rtol=1e-5)
-    found = theirs(slope)
+    found = theirs(gradient)
     assert set(found) == set(gradients)
-    for key, gradient in gradients.items():
-        assert_allclose(found[key], gradient, rtol=1e-4, atol=1e-4 * np.abs(gradient).max())
+    for key, truth in gradients.items():
+        assert_allclose(found[key], truth, rtol=1e-4, atol=1e-4 * np.abs(truth).max())
 
 
+@pytest.mark.parametrize("way", ["plain", "fast"])
 @pytest.mark.parametrize("name", CASES)
-def test_equals_what_pytorch_gave(name):
+def test_equals_what_pytorch_gave(name, way):
     model, params, batch, theirs = case(name)
-    found = summary(*(lambda value, slope: (value, theirs(slope)))(*model.slope(params, batch)))
+    value, gradient = getattr(model, way)(params, batch)
+    found = summary(value, theirs(gradient))
     assert set(found) == set(GOLDEN[name])
     for key, numbers in GOLDEN[name].items():
         assert_allclose(found[key], numbers, rtol=1e-4, atol=2e-6, err_msg=key)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_the_written_gradient_is_the_gradient(name):
+def test_the_fast_gradient_is_the_plain_one(name):
     model, params, batch, _ = case(name)
-    value, slope = model.slope(params, batch)
-    truth, gradient = model.gradient(params, batch)
+    value, gradient = model.fast(params, batch)
+    truth, plain = model.plain(params, batch)
     assert_allclose(value, truth, rtol=1e-6)
-    jax.tree.map(lambda a, b: assert_allclose(a, b, rtol=1e-4, atol=1e-6), slope, gradient)
+    assert_near(gradient, plain)
 
 
-@pytest.mark.parametrize("make", [lambda: cnn(3, hidden=4), lambda: lstm(5, 3, 4)])
-def test_forward_through_the_gradient_equals_differences(make):
-    """d/ds ∇F_i(θ + s d) at s = 0, in float64, of two clients along two directions at once.
-
-    No kink of ReLU or pool lies within the difference.
-    """
-    with jax.enable_x64(True):
-        model = make()
-        params = model.init(jax.random.key(0))
-        params = jax.tree.map(lambda leaf: leaf.astype(jnp.float64), params)
-        rng = np.random.default_rng(0)
-        samples = {3: rng.random((2, 1, 784)), 5: rng.integers(5, size=(2, 1, 6))}
-        xs, ys = jnp.asarray(samples[3 if "conv1" in params else 5]), jnp.asarray([[2], [0]])
-        along = jax.tree.map(
-            lambda leaf: jnp.asarray(rng.standard_normal((2, *leaf.shape))), params
-        )
-
-        def gradients(at):
-            return jax.vmap(lambda x, y: dense(model.slope(at, (x, y))[1]))(xs, ys)
-
-        def derivative(direction):  # only tangents are many, as where a run is differentiated
-            return jax.jvp(gradients, (params,), (direction,))[1]
-
-        h = 1e-7
-        exact = jit(jax.vmap(derivative))(along)
-        every = jit(jax.vmap(gradients))
-        above, below = (
-            every(jax.tree.map(lambda leaf, d, s=s: leaf + s * d, params, along)) for s in (h, -h)
-        )
-
-        def close(e, a, b):
-            scale = float(jnp.max(jnp.abs(e)))
-            assert scale > 0
-            assert_allclose((a - b) / (2 * h), e, rtol=1e-4, atol=1e-5 * scale)
-
-        jax.tree.map(close, exact, above, below)
+@pytest.mark.parametrize("name", CASES)
+def test_the_fast_scores_are_the_plain_ones(name):
+    model, params, (x, _), _ = case(name)
+    assert_near(jit(model.model.fast_scores)(params, x), model.scores(params, x))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -289,17 +271,14 @@ def test_clients_and_runs_at_once_equal_one_by_one(name):
     runs = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), params)
     xs, ys = jnp.stack([x, x[::-1]]), jnp.stack([labels, labels])
     every = jit(
-        jax.vmap(lambda p: jax.vmap(lambda a, b: dense(model.plain.slope(p, (a, b))))(xs, ys))
+        jax.vmap(lambda p: jax.vmap(lambda a, b: dense(model.model.gradient(p, (a, b))))(xs, ys))
     )(runs)
     runs, xs, ys, every = jax.tree.map(np.asarray, (runs, xs, ys, every))
     for r in range(2):
         for i in range(2):
-            alone = model.slope(jax.tree.map(lambda leaf, r=r: leaf[r], runs), (xs[i], ys[i]))
-            jax.tree.map(
-                lambda a, b, r=r, i=i: assert_allclose(a[r, i], b, rtol=1e-4, atol=1e-6),
-                every,
-                alone,
-            )
+            params = jax.tree.map(lambda leaf, r=r: leaf[r], runs)
+            found = jax.tree.map(lambda leaf, r=r, i=i: leaf[r, i], every)
+            assert_near(found, model.plain(params, (xs[i], ys[i])))
 
 
 def test_features_equal_a_loop():
@@ -319,11 +298,11 @@ def test_features_equal_a_loop():
         for i in range(side // 2):
             for j in range(side // 2):
                 maps[:, i, j] = out[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max(axis=(1, 2))
-    images = _images(jnp.asarray(x[:1]), jnp.float32)
+    images = jnp.asarray(x[:1], jnp.float32) / 255
     truth = maps.transpose(1, 2, 0)[None]
-    found = jit(_trail)(ours_cnn(params), images).second
-    assert_allclose(found, truth, rtol=1e-4, atol=1e-5)
-    assert_allclose(jit(_convolved)(ours_cnn(params), images), truth, rtol=1e-4, atol=1e-5)
+    filters = {name: ours_cnn(params)[name] for name in ("conv1", "conv2")}
+    for function in (features, features_on_cpu):
+        assert_allclose(jit(function)(filters, images), truth, rtol=1e-4, atol=1e-5)
 
 
 def test_scores_of_the_lstm_equal_a_loop():
@@ -359,10 +338,11 @@ def test_three_channels_are_the_grey_image_three_times():
     three = one | {"conv1": one["conv1"] | {"weight": one["conv1"]["weight"] * shares}}
     assert wide.init(jax.random.key(0))["conv1"]["weight"].shape == (32, 3, 5, 5)
     assert_allclose(wide.scores(three, x), grey.scores(one, x), rtol=1e-4, atol=1e-5)
-    slope = wide.slope(three, (x, labels))[1]["conv1"]["weight"]
-    truth = grey.slope(one, (x, labels))[1]["conv1"]["weight"]
-    assert slope.shape == (32, 3, 5, 5)
-    assert_allclose(slope, np.repeat(truth, 3, axis=1), rtol=1e-3, atol=1e-6)
+    truth = grey.plain(one, (x, labels))[1]["conv1"]["weight"]
+    for gradient in (wide.plain, wide.fast):
+        found = gradient(three, (x, labels))[1]["conv1"]["weight"]
+        assert found.shape == (32, 3, 5, 5)
+        assert_near(found, np.repeat(truth, 3, axis=1))
 
 
 def test_images_may_be_bytes_fractions_or_flat():
@@ -414,53 +394,31 @@ def test_parameters_start_as_pytorchs():
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_simulator_uses_the_written_gradient_and_learns(name):
+def test_a_simulator_uses_the_fast_gradient(name):
     model, _, batch, _ = case(name)
     x, labels = (np.asarray(part) for part in batch)
     task = Task(
         name,
         [(x, labels), (x[::-1], labels)],
         [(x, labels)] * 2,
-        model.plain.init,
-        model.plain.loss,
-        model.plain.accuracy,
-        slope=model.plain.slope,
+        model.model.init,
+        model.model.loss,
+        model.model.accuracy,
+        fast_gradient=model.model.gradient,
     )
     T, step = 3, {"cnn": 0.05, "lstm": 0.5}[name]
     simulator = Simulator(task, Protocol(step=step, batch=len(labels)), T)
-    found = simulator.run(Seeds.of(0), [[honest(T)] * 2])
+    found = simulator.run(Seeds.of(0), [Behaviour()])
     params = model.init(jax.random.key(Seeds.of(0).init))
     for t in range(T):
-        index = simulator.inputs(Seeds.of(0), t, 1)[0][0]
-        slopes = [
-            model.slope(params, tuple(np.asarray(a)[index[i, 0]] for a in own))[1]
+        index = simulator.sample_positions(Seeds.of(0), t, 1)[0]
+        gradients = [
+            model.plain(params, tuple(np.asarray(a)[index[i, 0]] for a in own))[1]
             for i, own in enumerate(task.train)
         ]
-        params = jax.tree.map(lambda p, a, b: p - step * (a + b) / 2, params, *slopes)
+        params = jax.tree.map(lambda p, a, b: p - step * (a + b) / 2, params, *gradients)
     jax.tree.map(
         lambda leaf, truth: assert_allclose(leaf[0], truth, rtol=1e-3, atol=1e-5),
         found.state.params,
         params,
     )
-
-
-def test_factors_give_what_their_products_give():
-    """Gram matrix and weighed sum of factored gradients; large ones stay so, small do not."""
-    rng = np.random.default_rng(0)
-    large = Outer(rng.standard_normal((3, 2, 200)), rng.standard_normal((3, 2, 150)))
-    small = Outer(rng.standard_normal((3, 2, 4)), rng.standard_normal((3, 2, 5)))
-    tree = {"large": large, "small": small, "bias": rng.standard_normal((3, 7))}
-    kept = dense(tree, keep=lambda part: part.pays_for_gram)
-    assert kept["large"] is large
-    assert kept["small"].shape == (3, 4, 5)
-    truth = np.einsum("nbo,nbi->noi", *large)
-    assert_allclose(dense(tree)["large"], truth, rtol=1e-5, atol=1e-5)
-    assert_allclose(gram_matrix(kept), gram_matrix(dense(tree)), rtol=1e-4, atol=1e-3)
-    weights = jnp.asarray([0.5, -1.0, 2.0])
-    assert_allclose(large.weighed(weights), np.tensordot(weights, truth, 1), rtol=1e-4, atol=1e-5)
-    common = rng.standard_normal((200, 150)).astype(np.float32)
-    along = np.einsum("noi,oi->n", truth, common)
-    assert_allclose(large.along(common), along, rtol=1e-4, atol=1e-2)
-    other = {"large": common, "small": np.ones((4, 5)), "bias": np.ones(7)}
-    whole = along + dense(tree)["small"].sum(axis=(1, 2)) + tree["bias"].sum(axis=1)
-    assert_allclose(inner_products(kept, other), whole, rtol=1e-4, atol=1e-2)

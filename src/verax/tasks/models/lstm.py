@@ -67,7 +67,12 @@ def lstm(classes: int = 80, embedding: int = 8, units: int = 256, layers: int = 
 
         return scores
 
-    return Model(init, scores_by(outputs), fast_scores=scores_by(with_fast_derivative(cell)))
+    return Model(
+        init,
+        scores_by(outputs),
+        fast_scores=scores_by(with_fast_derivative(cell)),
+        one_by_one=True,
+    )
 
 
 def outputs(recurrent: Array, projected: Array) -> Array:

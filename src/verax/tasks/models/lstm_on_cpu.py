@@ -4,9 +4,6 @@ JAX's own derivative of a loop over time adds U's gradient up step by step, whic
 matrix of U's size in every step. Here the backward loop computes only δ_t, the gradient with
 respect to the gates of step t before σ and tanh. U's gradient is then one product over all steps,
 Σ_t δ_t h_{t−1}ᵀ. The derivative of the cell itself is JAX's own.
-
-Under `jax.vmap` clients follow one another: XLA would first have to copy the results of a common
-loop, which lie step by step, into an order in which each client's steps lie together.
 """
 
 from __future__ import annotations
@@ -16,7 +13,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.custom_batching import sequential_vmap
 
 __all__ = ["Cell", "Outputs", "with_fast_derivative"]
 
@@ -31,7 +27,6 @@ Outputs = Callable[[Array, Array], Array]
 def with_fast_derivative(cell: Cell) -> Outputs:
     """The outputs h_1 … h_T of a layer of such cells, from h_0 = c_0 = 0."""
 
-    @sequential_vmap
     def forward(recurrent: Array, projected: Array) -> tuple[Array, Array, Array]:
         """The gates, c and h of all steps."""
 
@@ -44,7 +39,6 @@ def with_fast_derivative(cell: Cell) -> Outputs:
         zero = jnp.zeros((projected.shape[1], recurrent.shape[1]), projected.dtype)
         return jax.lax.scan(step, (zero, zero), projected)[1]
 
-    @sequential_vmap
     def backward(
         recurrent: Array, gates: Array, c: Array, h: Array, gradient: Array
     ) -> tuple[Array, Array]:
@@ -71,7 +65,8 @@ def with_fast_derivative(cell: Cell) -> Outputs:
         return h, (recurrent, gates, c, h)
 
     def outputs_backward(kept: Any, gradient: Array) -> tuple[Array, Array]:
-        return backward(*kept, gradient)
+        recurrent, gates, c, h = kept
+        return backward(recurrent, gates, c, h, gradient)
 
     outputs.defvjp(outputs_forward, outputs_backward)
     return outputs

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.custom_batching import sequential_vmap
 
 from verax.learning.factored import value_and_factored_gradient
 from verax.learning.task import Batch
@@ -32,6 +33,9 @@ class Model(NamedTuple):
         factored: whether training may keep the gradients of linear layers as factors. Then `scores`
             uses every matrix called "weight" exactly once, in `x @ weight` or `x @ weight.T`, where
             x has one row per sample.
+        one_by_one: whether the gradients of several clients are computed one after the other under
+            `jax.vmap`. That is faster for loops over time: XLA copies the results of a common loop,
+            which lie step by step, into an order in which each client's steps lie together.
     """
 
     init: Callable[[Array], Any]
@@ -39,6 +43,7 @@ class Model(NamedTuple):
     l2: float = 0.0
     fast_scores: Scores | None = None
     factored: bool = False
+    one_by_one: bool = False
 
     def loss(self, params: Any, batch: Batch) -> Array:
         """Mean cross-entropy of a batch (x, labels), with the L2 term."""
@@ -54,7 +59,8 @@ class Model(NamedTuple):
 
         if self.factored and not self.l2:
             return value_and_factored_gradient(loss, params, batch)
-        return jax.value_and_grad(loss)(params, batch)
+        gradient = jax.value_and_grad(loss)
+        return (sequential_vmap(gradient) if self.one_by_one else gradient)(params, batch)
 
     def accuracy(self, params: Any, batch: Batch) -> Array:
         """The share of samples whose label has the largest score."""
