@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+
 from verax.audit.judge.live import CANNOT_TELL, judge_live
 
 from ..command import verax

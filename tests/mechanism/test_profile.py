@@ -57,7 +57,7 @@ def test_sensitivities_equal_finite_differences():
                 runs.append(game.run(start, steps, scales))
             reward = [-2.0 * game.losses(run.points[-1])[i] for run in runs]
             assert found.reward[i, k] == pytest.approx((reward[0] - reward[1]) / (2 * h), rel=1e-6)
-            norms = [blocks.sums(run.measures) for run in runs]
+            norms = [blocks.sums(run.norms) for run in runs]
             assert_allclose(
                 found.measures[i, :, k, :].T, (norms[0] - norms[1]) / (2 * h), rtol=1e-6, atol=1e-9
             )
