@@ -112,7 +112,7 @@ class Evidence:
 
     @cached_property
     def control_gains(self) -> dict[Reporting, Array]:
-        """ΔR of everybody when all steps are enlarged alike, by deviation, (S, N)."""
+        """ΔR of everybody when all clients' updates are enlarged, by deviation, (S, N)."""
         losses: dict[Reporting, dict[int, Array]] = {}
         for recorded in self._mine:
             if recorded.run.role == "control" and not recorded.diverged:
