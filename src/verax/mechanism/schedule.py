@@ -124,7 +124,8 @@ def stable_epsilon(problem: Problem) -> float:
     contracted = 1 - contraction(problem)
     if np.any(contracted <= 0):
         return np.inf
-    return float(np.max(problem.steps * problem.payment_lipschitz / (2 * problem.clients * contracted)))
+    smallest = problem.steps * problem.payment_lipschitz / (2 * problem.clients * contracted)
+    return float(np.max(smallest))
 
 
 def groves_ledyard(value: float, steps: ArrayLike, curvature: float, clients: int) -> Schedule:

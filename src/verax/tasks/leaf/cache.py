@@ -247,7 +247,7 @@ def _joined(folder: Path, kind: Kind, *tables: tuple[Any, dict[str, Any]]) -> Le
 
 
 def _part(kind: Kind, table: Any, number: NDArray[np.intp], users: int) -> Part:
-    """Sorted by the numbers that the users have in the training data; users who are not there (−1) are left out."""
+    """Samples sorted by the users' numbers in the training data; users without one are left out."""
     user = number[table["user"].to_numpy()]
     column = table["x"].combine_chunks()
     if kind.shape:

@@ -37,7 +37,7 @@ class Source(NamedTuple):
 
 
 def read_file(path: Path, progress: Callable[[int], None], sources: list[Source]) -> Iterator[User]:
-    """The users of a file in the order of `user_data`; at its end the source is appended to `sources`."""
+    """The users of a file in the order of `user_data`; its source is then added to `sources`."""
     others: dict[str, Any] = {}
     with path.open("rb") as file:
         text = _Text(path, file, progress)
