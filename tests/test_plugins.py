@@ -59,7 +59,7 @@ def test_an_object_a_class_and_a_function_are_loaded(module, name, factor):
     [
         ("nothing", "has no nothing"),
         ("Group.nothing", r"has no Group\.nothing"),
-        ("number", "must be an object, or a class or function that needs no arguments"),
+        ("number", "has no .name.; see docs"),
         ("NeedsArgument", "needs no arguments .*factor"),
         ("Group", "has no 'name'; see docs/how-to/extend.md"),
     ],

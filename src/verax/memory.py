@@ -1,4 +1,4 @@
-"""Memory: how much this machine has free, and amounts of it as people write them."""
+"""How much memory this machine has free, and amounts of memory from texts such as 2G."""
 
 from __future__ import annotations
 

@@ -40,25 +40,26 @@ def load(text: str, what: str, *methods: str) -> Any:
     if folder not in sys.path and "" not in sys.path:
         sys.path.insert(0, folder)
     try:
-        found: Any = importlib.import_module(module_name)
+        part: Any = importlib.import_module(module_name)
     except ImportError as error:
         raise ValueError(f"{what} {text!r}: the module cannot be imported ({error})") from None
-    for part in name.split("."):
-        if not hasattr(found, part):
+    for step in name.split("."):
+        if not hasattr(part, step):
             raise ValueError(f"{what} {text!r}: {module_name} has no {name}")
-        found = getattr(found, part)
-    if isinstance(found, type) or (methods and not all(hasattr(found, m) for m in methods)):
+        part = getattr(part, step)
+    complete = all(hasattr(part, method) for method in methods)
+    if isinstance(part, type) or (callable(part) and not complete):
         try:
-            found = found()
+            part = part()
         except TypeError as error:
             raise ValueError(
                 f"{what} {text!r} must be an object, or a class or function that needs no "
                 f"arguments ({error})"
             ) from None
-    missing = [method for method in methods if not hasattr(found, method)]
+    missing = [method for method in methods if not hasattr(part, method)]
     if missing:
         raise ValueError(f"{what} {text!r} has no {missing[0]!r}; see docs/how-to/extend.md")
-    return found
+    return part
 
 
 def reference(thing: Any, what: str) -> str:

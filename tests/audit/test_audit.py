@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 from tests.audit.conftest import SMALL
 from verax.audit import Plan, audit
 from verax.audit.judge import judge, propose
+from verax.audit.judge.payments import RulePayments
 from verax.audit.plan.task import task_of
 from verax.game import Quadratics, ScaleAndNoise, Stretch
 from verax.learning import Krum, Task
@@ -89,7 +90,7 @@ class TestRecord:
     def test_rules_on_distances_need_no_gram_matrix(self, small, rule):
         """Of many clients norms and distances alone are recorded: the payments are the same."""
         evidence = small.judgement.evidence
-        whole = evidence.payment_rises(rule)
+        whole = RulePayments(rule, evidence).rises()
         n = SMALL.task.clients
         apart = np.eye(n) - 1 / n  # row i: m_i − mean of all
 
@@ -100,7 +101,7 @@ class TestRecord:
 
         short = replace(evidence, runs=[shortened(run) for run in evidence.runs])
         assert np.ptp(whole) > 0
-        assert_allclose(short.payment_rises(rule), whole, atol=1e-5 * np.abs(whole).max())
+        assert_allclose(RulePayments(rule, short).rises(), whole, atol=1e-5 * np.abs(whole).max())
 
     def test_payments_follow_from_the_tables_alone(self, small):
         """An independent computation of ΔP for one deviation from the Parquet files."""

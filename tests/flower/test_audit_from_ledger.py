@@ -4,7 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from verax.audit.live import CANNOT_TELL, judge_live
+
+from verax.audit.judge.live import CANNOT_TELL, judge_live
 
 from ..command import verax
 from .grid import Honest

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from verax.game.reporting import Scale
-from verax.learning import Protocol, Seeds, Simulator, honest
+from verax.game import Scale
+from verax.learning import Behaviour, Protocol, Seeds, Simulator
 from verax.ledger.verify import verify
 from verax.mechanism import Statistics, Terms, charge
 
@@ -67,8 +67,7 @@ def test_simulator_and_flower_give_the_same_payments(double, example, scale, boo
     run_app(example, settings)
     task = example.task.load("mlp", 3, 0)
     simulator = Simulator(task, Protocol("fedavg", 0.06, 32, 2), ROUNDS)
-    levels = [Scale(scale).levels(ROUNDS, np.random.default_rng(0)), honest(ROUNDS), honest(ROUNDS)]
-    norms = simulator.run(Seeds.of(0), [levels]).norms[0]
+    norms = simulator.run(Seeds.of(0), [Behaviour(Scale(scale), (0,))]).norms[0]
     agreed = Terms.load(APP / "terms.toml")
     labels = {account.number: account.label for account in book.members("digits")}
     paid, booked = np.zeros(3), np.zeros(3)

@@ -8,7 +8,16 @@ import pytest
 from flwr.clientapp import ClientApp
 
 from verax.flower import misreport, record_updates
-from verax.game import reporting
+from verax.game import (
+    Adaptive,
+    Directional,
+    Mixed,
+    Reporting,
+    Scale,
+    ScaleAndNoise,
+    Sender,
+    Timed,
+)
 from verax.ledger.verify import verify
 from verax.mechanism import Weights
 
@@ -39,8 +48,9 @@ class Apps:
         return self.app(request, self.contexts[i])
 
     def update(self, i, t):
+        """The true update of a round, one array for each array of the model."""
         before, after = self.seen[i, t]
-        return np.concatenate([(after[k].astype(float) - before[k]).ravel() for k in before])
+        return [after[k].astype(float) - before[k] for k in before]
 
 
 def equal(**kwargs):
@@ -55,14 +65,14 @@ def sent_norm(apps, ran, i, t=1):
     "config",
     [
         {"misreport-scale": 3.0, "misreport-partition": 1},
-        {"misreport": reporting.Scale(3).to_json(), "misreport-partition": 1},
+        {"misreport": Scale(3).text, "misreport-partition": 1},
     ],
 )
 def test_one_member_scales_by_three(config, run):
     apps = Apps([misreport()], config)
     ran = run(apps, agreed=equal())
     for i, factor in enumerate((1, 9, 1)):
-        wanted = factor * float(apps.update(i, 1) @ apps.update(i, 1))
+        wanted = factor * squared(apps.update(i, 1))
         assert sent_norm(apps, ran, i) == pytest.approx(wanted, rel=1e-5)
 
 
@@ -72,31 +82,50 @@ def test_a_run_that_sets_nothing_is_left_as_it_is(run):
     assert ran.column("statistics") == plain.column("statistics")
 
 
-def test_every_reporting_of_the_game(run):
-    size = Apps([], {})
-    for number, lie in enumerate(
-        [
-            reporting.ScaleAndNoise(1.5, 2.0),
-            reporting.Mixed((2.0, 3.0), (0.0, 0.0), (0.5, 0.5)),
-            reporting.Timed(2.0, 0.5, 0.5),
-            reporting.Adaptive(2.0, drift=1.0, feedback=0.5),
-            reporting.Directional(2.0, 0.7),
-        ]
-    ):
-        config = {"misreport": lie.to_json(), "misreport-partition": 0, "num-server-rounds": 2}
-        apps = Apps([misreport()], config)
-        ran = run(apps, agreed=equal(), rounds=2, federation=f"f{number}")
-        history = reporting.History()
-        levels = lie.levels(2, np.random.default_rng([0, 0]))
-        for t in (1, 2):
-            rng = np.random.default_rng([0, 0, t])
-            wanted = reporting.message(levels, t, apps.update(0, t), rng, history)
-            assert sent_norm(apps, ran, 0, t) == pytest.approx(float(wanted @ wanted), rel=1e-4)
-    assert size.seen == {}
+class Follower(Reporting):
+    """Adds half of its last message and a part of the last aggregate to its update."""
+
+    def start(self, update):
+        return {"last": [0 * layer for layer in update]}
+
+    def message(self, update, seen):
+        parts = zip(update, seen.memory["last"], seen.last_aggregate, strict=True)
+        message = [g + 0.5 * own - 0.2 * moved for g, own, moved in parts]
+        return message, {"last": message}
+
+
+def squared(layers):
+    return sum(float(np.sum(layer**2)) for layer in layers)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        ScaleAndNoise(1.5, 2.0),
+        Mixed((2.0, 3.0), (0.0, 0.0), (0.5, 0.5)),
+        Timed(2.0, 0.5, 0.5),
+        Adaptive(2.0, drift=1.0, feedback=0.5),
+        Directional(2.0, 0.7),
+        Follower(),
+    ],
+    ids=lambda lie: type(lie).__name__,
+)
+def test_every_reporting_is_sent_with_its_memory_and_the_last_aggregate(run, lie):
+    rounds = 3
+    config = {"misreport": lie.text, "misreport-partition": 0, "num-server-rounds": rounds}
+    apps = Apps([misreport()], config)
+    ran = run(apps, agreed=equal(), rounds=rounds)
+    sender, memory, moved = Sender(lie, rounds, 0), None, None
+    for t in range(1, rounds + 1):
+        if t > 1:
+            now, then = apps.seen[0, t][0], apps.seen[0, t - 1][0]
+            moved = [now[k].astype(float) - then[k] for k in now]
+        message, memory = sender.send(t, apps.update(0, t), memory, moved)
+        assert sent_norm(apps, ran, 0, t) == pytest.approx(squared(message), rel=1e-4)
 
 
 def test_a_reporting_given_in_python_and_one_that_is_no_reporting(run, caplog):
-    apps = Apps([misreport(reporting.Scale(0))], {"misreport-partition": 2})
+    apps = Apps([misreport(Scale(0))], {"misreport-partition": 2})
     ran = run(apps, agreed=equal())
     assert sent_norm(apps, ran, 2) == 0
     with pytest.raises(ValueError, match="must be one of"):
@@ -138,6 +167,7 @@ def test_the_names_of_nodes_do_not_matter_to_mods(run, caplog):
     apps = Apps([misreport()], {"misreport-noise": 0.5})
     ran = run(apps, infos=nodes(3, names=False), agreed=equal())
     for i in range(3):
-        honest = float(apps.update(i, 1) @ apps.update(i, 1))
+        message, _ = Sender(ScaleAndNoise(1.0, 0.5), 1, seed=i).send(1, apps.update(i, 1))
         booked = ran.column("statistics")[f"node {11 + i}"]
-        assert booked == pytest.approx(honest + 0.25, rel=0.05)
+        assert booked == pytest.approx(squared(message), rel=1e-4)
+        assert booked != pytest.approx(squared(apps.update(i, 1)), rel=1e-3)

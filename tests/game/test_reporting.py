@@ -182,7 +182,7 @@ def test_directional_keeps_length_and_angle():
         (lambda: reporting_of('{"kind": "timed", "speed": 1}'), "timed: .*speed"),
         (lambda: reporting_of("no.such:thing"), "cannot be imported"),
         (lambda: reporting_of("math:nothing"), "math has no nothing"),
-        (lambda: reporting_of("math:pi"), "must be an object, or a class"),
+        (lambda: reporting_of("math:pi"), "has no .message."),
     ],
 )
 def test_wrong_values(call, text):

@@ -59,9 +59,9 @@ def test_sensitivities_equal_finite_differences():
             assert found.reward[i, k] == pytest.approx((reward[0] - reward[1]) / (2 * h), rel=1e-6)
             norms = [blocks.sums(run.norms) for run in runs]
             assert_allclose(
-                found.norms[i, :, k, :].T, (norms[0] - norms[1]) / (2 * h), rtol=1e-6, atol=1e-9
+                found.measures[i, :, k, :].T, (norms[0] - norms[1]) / (2 * h), rtol=1e-6, atol=1e-9
             )
-            assert_allclose(found.norms[i, :, k, :k], 0)
+            assert_allclose(found.measures[i, :, k, :k], 0)
 
 
 @pytest.mark.parametrize("seed", range(5))

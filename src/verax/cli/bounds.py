@@ -82,17 +82,17 @@ def bounds(
 def _guarantees(
     problem: Problem, gradient_bound: float | None, initial_gap: float | None, ceiling: float
 ) -> dict[str, Any]:
-    def show(found: theorem.Guarantee) -> dict[str, Any]:
-        limit = ceiling if initial_gap is None or "convergence" not in found.name else initial_gap
+    def show(bound: theorem.Guarantee) -> dict[str, Any]:
+        limit = ceiling if initial_gap is None or "convergence" not in bound.name else initial_gap
         return {
             "available": True,
-            "value": _number(found.value),
-            "log10": _number(found.log10),
-            "overflow": found.overflow,
-            "vacuous": found.vacuous(limit),
-            "valid": found.valid,
-            "statement": found.statement,
-            "assumes": list(found.assumes),
+            "value": _number(bound.value),
+            "log10": _number(bound.log10),
+            "overflow": bound.overflow,
+            "vacuous": bound.vacuous(limit),
+            "valid": bound.valid,
+            "statement": bound.statement,
+            "assumes": list(bound.assumes),
         }
 
     result = {
@@ -131,16 +131,16 @@ def _or_reason(
         return {"available": False, "reason": str(error)}
 
 
-def _schedule(found: Schedule) -> dict[str, Any]:
+def _schedule(schedule: Schedule) -> dict[str, Any]:
     return {
         "available": True,
-        "log10_first": float(found.log10[0]),
-        "log10_last": float(found.log10[-1]),
-        "first": _number(found.prices[0]),
-        "last": _number(found.prices[-1]),
-        "overflow": found.overflow,
-        "statement": found.statement,
-        "assumes": list(found.assumes),
+        "log10_first": float(schedule.log10[0]),
+        "log10_last": float(schedule.log10[-1]),
+        "first": _number(schedule.prices[0]),
+        "last": _number(schedule.prices[-1]),
+        "overflow": schedule.overflow,
+        "statement": schedule.statement,
+        "assumes": list(schedule.assumes),
     }
 
 

@@ -111,10 +111,10 @@ def _draw(leaf: Leaf, path: Path) -> None:
     )
     figure.colorbar(image, ax=left)
     most = int(leaf.train.sizes.max())
-    # From zero, so that users who all have as many look alike and not spread over the axis.
+    # The axis begins at zero, so that small differences between users do not look large.
     counts, _, _ = right.hist(leaf.train.sizes, np.linspace(0, most + 1, 41), color="#0b6e99")
     right.set(xlabel="training samples of a user", ylabel="users")
-    if np.max(counts) > 200:  # else single users with many samples would not be seen
+    if np.max(counts) > 200:  # a logarithmic axis shows the few users with many samples
         right.set_yscale("log")
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=120, metadata={"Software": None})

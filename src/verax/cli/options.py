@@ -65,7 +65,7 @@ def _value(one: Option, given: Any) -> Any:
     if item is str:
         return tuple(given)
     if get_origin(item) is tuple:
-        return tuple(_numbers(one.name, row, float) for row in given.split(";"))
+        return tuple(_numbers(one.name, row, float) for row in given.split(";") if row.strip())
     return _numbers(one.name, given, item)
 
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MessageType, MetricRecord
+from flwr.app import Array, ArrayRecord, Context, Message, MessageType
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from numpy.typing import NDArray
 
-from verax.game.reporting import History, Reporting, ScaleAndNoise, from_json, message
+from verax.game import Reporting, ScaleAndNoise, Sender, reporting_of
+from verax.game.reporting import flattened, unflattened
 from verax.mechanism import squared_norms
 
 __all__ = ["misreport", "record_updates"]
@@ -30,7 +31,8 @@ def misreport(reporting: Reporting | None = None) -> Mod:
 
     Args:
         reporting: what to send instead of the truth; by default, what the run's configuration
-            says: `misreport` (a reporting's JSON), or `misreport-scale` and `misreport-noise`.
+            says: `misreport` (a reporting's JSON or `module:name`), or `misreport-scale` and
+            `misreport-noise`.
 
     With `misreport-partition` in the run's configuration, only the client with that `partition-id`
     misreports; with −1 or without it, all clients do. `misreport-seed` is the random seed, and
@@ -87,7 +89,7 @@ def _chosen(context: Context) -> Reporting | None:
     config = context.run_config
     text = str(config.get("misreport", ""))
     if text:
-        return from_json(text)
+        return reporting_of(text)
     a, b = float(config.get("misreport-scale", 1.0)), float(config.get("misreport-noise", 0.0))
     return None if (a, b) == (1.0, 0.0) else ScaleAndNoise(a, b)
 
@@ -118,31 +120,44 @@ def _round(request: Message) -> int:
 def _apply(
     chosen: Reporting, before: dict[str, NDArray[Any]], reply: Message, t: int, context: Context
 ) -> None:
-    """Replace the reply's float arrays by sent + m; the noise covers the whole update."""
+    """Replace the reply's float arrays by what was received plus the message."""
+    if chosen.changes_batch:
+        raise ValueError(
+            f"{chosen.describe(t)} changes the data, which a mod cannot; it can be audited by the "
+            "simulator only"
+        )
     name, record = next(iter(reply.content.array_records.items()))
     floats = [key for key in record if key in before and before[key].dtype.kind == "f"]
     after = {key: record[key].numpy() for key in floats}
-    flat = [after[key].astype(np.float64).ravel() - before[key].ravel() for key in floats]
-    update = np.concatenate(flat) if flat else np.zeros(0)
+    model = [before[key].astype(np.float64) for key in floats]
+    update = [after[key] - own for key, own in zip(floats, model, strict=True)]
     config = context.run_config
     rounds = max(int(config.get("num-server-rounds", t)), t)
-    seed = int(config.get("misreport-seed", 0))
     client = int(context.node_config.get("partition-id", 0))
-    levels = chosen.levels(rounds, np.random.default_rng([seed, client]))
-    history = _history(context)
-    sent = message(levels, t, update, np.random.default_rng([seed, client, t]), history)
-    context.state[_STATE] = MetricRecord({"total": history.total, "count": history.count})
+    sender = Sender(chosen, rounds, int(config.get("misreport-seed", 0)) * 1_000_003 + client)
+    memory, moved = _remembered(chosen, update, model, context)
+    sent, memory = sender.send(t, update, memory, moved)
+    _remember(memory, model, context)
     arrays = dict(record)
-    start = 0
-    for key in floats:
-        part = sent[start : start + after[key].size].reshape(after[key].shape)
-        start += after[key].size
-        arrays[key] = Array(np.asarray(before[key] + part, dtype=after[key].dtype))
+    for key, own, part in zip(floats, model, sent, strict=True):
+        arrays[key] = Array(np.asarray(own + part, dtype=after[key].dtype))
     reply.content[name] = ArrayRecord(arrays)
 
 
-def _history(context: Context) -> History:
-    stored = context.state.metric_records.get(_STATE)
+def _remembered(
+    chosen: Reporting, update: list[Any], model: list[Any], context: Context
+) -> tuple[Any, list[Any] | None]:
+    """The client's memory, and by how much the server moved the model since its last reply."""
+    stored = context.state.array_records.get(_STATE)
     if stored is None:
-        return History()
-    return History(float(stored["total"]), int(stored["count"]))  # pyright: ignore[reportArgumentType]
+        return None, None
+    arrays = [array.numpy() for array in stored.values()]
+    moved = [now - then for now, then in zip(model, arrays, strict=False)]
+    return unflattened(chosen.start(update), iter(arrays[len(model) :])), moved
+
+
+def _remember(memory: Any, model: list[Any], context: Context) -> None:
+    arrays = [*model, *([] if memory is None else flattened(memory))]
+    context.state[_STATE] = ArrayRecord(
+        {str(k): Array(np.asarray(array)) for k, array in enumerate(arrays)}
+    )

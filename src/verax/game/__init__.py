@@ -1,23 +1,20 @@
 """How clients behave, what the model is worth to them, and the games that can be solved exactly."""
 
 from verax.game.mean_estimation import Bayesian, OneRound
-from verax.game.quadratics import BestResponse, Quadratics, Trajectory, four_clients
-from verax.game.reporting import (
+from verax.game.misreports import (
     Adaptive,
     Directional,
     Honest,
-    Layers,
     Mixed,
     Noise,
-    Reporting,
     Scale,
     ScaleAndNoise,
-    Seen,
-    Sender,
     Stretch,
     Timed,
     reporting_of,
 )
+from verax.game.quadratics import BestResponse, Quadratics, Trajectory, four_clients
+from verax.game.reporting import Layers, Reporting, Seen, Sender
 from verax.game.reward import (
     REWARDS,
     GroupLoss,

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from verax.game.reporting import Honest, Reporting
+from verax.game import Honest, Reporting
 from verax.learning.batches import batch_indices, participants
 from verax.learning.evaluation import Samples
 from verax.learning.protocol import Protocol

@@ -117,7 +117,7 @@ def estimate(
     tails = np.quantile(drawn, [0.025, 0.975], axis=0)
     # The basic bootstrap: a maximum over noisy values is biased upward, and so are its resamples.
     low, high = np.maximum(2 * whole - tails[1], 0.0), np.maximum(2 * whole - tails[0], 0.0)
-    found = [
+    constants = [
         Estimate(float(v), float(min(v, a)), float(max(v, b)))
         for v, a, b in zip(whole, low, high, strict=True)
     ]
@@ -127,7 +127,7 @@ def estimate(
         if values.shape != (P, N) or not np.all(np.isfinite(values)):
             raise ValueError(f"rewards must be finite, of shape {(P, N)}, got {values.shape}")
         reward = _exactly(_steepest(values, gaps))
-    return Heterogeneity(*found, reward_lipschitz=reward, points=P, samples=S)
+    return Heterogeneity(*constants, reward_lipschitz=reward, points=P, samples=S)
 
 
 def exact_for_quadratics(
@@ -151,10 +151,10 @@ def exact_for_quadratics(
     """
     H, x = np.asarray(hessians, float), np.asarray(centres, float)
     noise, c = np.asarray(noise_squared, float), np.asarray(middle, float)
-    slope = H.mean(axis=0)
+    mean_hessian = H.mean(axis=0)
     offset = np.einsum("nij,nj->i", H, x) / len(H)
     gradients = [(h, h @ (c - xi)) for h, xi in zip(H, x, strict=True)]
-    common = (slope, slope @ c - offset)
+    common = (mean_hessian, mean_hessian @ c - offset)
     norms = [_squared(*affine) for affine in gradients]
     A_F, b_F, c_F = _squared(*common)
     zeta = max(
@@ -238,9 +238,9 @@ def _steepest(values: Array, gaps: Array) -> float:
     return float(np.max(rises[apart] / gaps[apart], initial=0.0))
 
 
-def _squared(slope: Array, offset: Array) -> tuple[Array, Array, float]:
+def _squared(matrix: Array, offset: Array) -> tuple[Array, Array, float]:
     """‖Ay + b‖² as yᵀQy + lᵀy + c."""
-    return slope.T @ slope, 2 * slope.T @ offset, float(offset @ offset)
+    return matrix.T @ matrix, 2 * matrix.T @ offset, float(offset @ offset)
 
 
 def _largest_on_ball(quadratic: Array, linear: Array, constant: float, radius: float) -> float:

@@ -121,10 +121,10 @@ def stable_epsilon(problem: Problem) -> float:
     """
     if problem.payment_lipschitz is None:
         raise ValueError("the stability threshold needs L_q")
-    room = 1 - contraction(problem)
-    if np.any(room <= 0):
+    contracted = 1 - contraction(problem)
+    if np.any(contracted <= 0):
         return np.inf
-    return float(np.max(problem.steps * problem.payment_lipschitz / (2 * problem.clients * room)))
+    return float(np.max(problem.steps * problem.payment_lipschitz / (2 * problem.clients * contracted)))
 
 
 def groves_ledyard(value: float, steps: ArrayLike, curvature: float, clients: int) -> Schedule:

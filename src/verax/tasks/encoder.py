@@ -80,7 +80,7 @@ class Encoder:
             longest = max(len(encoded[p]) for p in places)
             shape = (_TOGETHER, -(-longest // _STEP) * _STEP)
             ids, mask = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-            mask[:, 0] = 1  # rows that fill up the last batch
+            mask[:, 0] = 1  # the padding rows of the last batch
             for row, place in enumerate(places):
                 ids[row, : len(encoded[place])] = encoded[place]
                 mask[row, : len(encoded[place])] = 1
@@ -120,7 +120,7 @@ def embed(
         try:
             return np.load(kept)
         except (ValueError, OSError, EOFError):
-            kept.unlink()  # damaged: it is made again
+            kept.unlink()  # a damaged cache is written again
     result = np.zeros((len(texts), 0), np.float32)
     for places, vectors in encoder(texts):
         if not result.shape[1]:

@@ -14,7 +14,7 @@ SPLITS = ("dirichlet", "iid", "by-size", "by-label")
 
 
 def iid(labels: NDArray[np.int32], clients: int, rng: np.random.Generator) -> Positions:
-    """Equal shares at random: all clients alike."""
+    """Equal shares at random: the clients hardly differ."""
     return _sorted(np.array_split(rng.permutation(len(labels)), clients))
 
 

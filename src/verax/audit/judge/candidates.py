@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verax.audit.judge.evidence import Evidence
+from verax.audit.judge.payments import RulePayments
 from verax.audit.judge.probes import mean_of, sensitivities
 from verax.audit.judge.windows import Window, best_price, common_window, find_window
 from verax.audit.run.record import RecordedRun
@@ -142,7 +143,8 @@ def judge_rule(rule: Rule, evidence: Evidence, runs: Sequence[RecordedRun]) -> J
     # Where only some clients can deviate, as in the paper, all are charged alike.
     everybody = len(plan.deviators) == plan.task.clients
     profile = individual_profile(mean, plan.blocks) if everybody else common
-    series = evidence.payment_rises(rule)
+    payments = RulePayments(rule, evidence)
+    series = payments.rises()
     rate = _best_discount(evidence, series)
     prices = {
         "constant": Price.constant(1.0, plan.rounds),
@@ -158,8 +160,8 @@ def judge_rule(rule: Rule, evidence: Evidence, runs: Sequence[RecordedRun]) -> J
         if per_round.shape[1] == 1:  # payments are linear in a price that all clients share
             rises = series @ per_round[:, 0]
         else:
-            rises = evidence.payment_rises(rule, per_round).sum(axis=-1)
-        honest = evidence.honest_payments(rule, per_round)
+            rises = payments.rises(per_round).sum(axis=-1)
+        honest = payments.honest(per_round)
         candidates[kind] = Candidate(rule, kind, price, rises, honest, evidence)
     return JudgedRule(rule, candidates, rate, each, profile, common)
 

@@ -1,7 +1,7 @@
-"""What the recorded runs say before any price: gains, harm, and payments per unit of price.
+"""What the recorded runs say before any price: gains, steering and harm.
 
 Everything is paired by seed: a deviation's gain is its reward less that of the honest run of the
-same seed. Payments are computed by `verax.mechanism` from the recorded statistics.
+same seed.
 """
 
 from __future__ import annotations
@@ -9,22 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from verax.audit.plan import Plan
 from verax.audit.run.record import RecordedRun
 from verax.game import Reporting
-from verax.mechanism import Rule, Statistics, pay
+from verax.mechanism import Rule
 
-__all__ = ["Evidence", "stacked"]
+__all__ = ["Evidence"]
 
 Array = NDArray[np.float64]
-
-#: How many recorded numbers are priced at a time.
-_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,12 +67,12 @@ class Evidence:
     @cached_property
     def honest_losses(self) -> Array:
         """(S, N)."""
-        return np.stack([run.loss for run in self._honest])
+        return np.stack([run.loss for run in self.honest_runs])
 
     @cached_property
     def honest_accuracy(self) -> Array:
         """(S, N)."""
-        return np.stack([run.accuracy for run in self._honest])
+        return np.stack([run.accuracy for run in self.honest_runs])
 
     @cached_property
     def honest_rewards(self) -> Array:
@@ -116,7 +112,7 @@ class Evidence:
 
     @cached_property
     def control_gains(self) -> dict[Reporting, Array]:
-        """ΔR of everybody when all steps are enlarged alike, by deviation, (S, N)."""
+        """ΔR of everybody when all clients' updates are enlarged, by deviation, (S, N)."""
         losses: dict[Reporting, dict[int, Array]] = {}
         for recorded in self._mine:
             if recorded.run.role == "control" and not recorded.diverged:
@@ -139,39 +135,9 @@ class Evidence:
         """Whether the statistic that a rule reads was recorded."""
         return self.runs[0].statistics.has(rule.reads)
 
-    def honest_payments(self, rule: Rule, prices: ArrayLike) -> Array:
-        """What honest clients pay in every round, mean over seeds, (T, N)."""
-        return self._payments(self._honest, rule, prices).mean(axis=0)
-
-    def payment_rises(self, rule: Rule, prices: ArrayLike = 1.0) -> Array:
-        """What a deviator pays more in each round than an honest client, (C, D, S, T).
-
-        Args:
-            rule: what is measured.
-            prices: of every round and client; broadcast to (T, N).
-        """
-        T, S = self.plan.rounds, len(self._honest)
-        rises = np.zeros((len(self.plan.deviators), len(self.deviations), S, T))
-        honest = self._payments(self._honest, rule, prices)
-        for k, c in enumerate(self.plan.deviators):
-            for d, deviation in enumerate(self.deviations):
-                runs = self._by_deviation[c, deviation]
-                paid = self._payments(runs, rule, prices)
-                begin = runs[0].run.branch
-                rises[k, d, :, begin:] = paid[..., c] - honest[:, begin:, c]
-        return rises
-
-    def _payments(self, runs: Sequence[RecordedRun], rule: Rule, prices: ArrayLike) -> Array:
-        """What everybody pays in each round after the branch of like runs, (S, T − branch, N)."""
-        N, begin = self.plan.task.clients, runs[0].run.branch
-        price = np.broadcast_to(np.asarray(prices, dtype=np.float64), (self.plan.rounds, N))[begin:]
-        numbers = runs[0].present.size * (N if rule.reads != "norms" else 1)
-        step = max(1, _AT_ONCE // max(numbers, 1))
-        parts: list[Array] = []
-        for k in range(0, len(runs), step):
-            statistics, present = stacked(runs[k : k + step], rule)
-            parts.append(pay(rule, statistics, price, present=present).amounts)
-        return np.concatenate(parts)
+    def deviation_runs(self, k: int, d: int) -> list[RecordedRun]:
+        """The runs of one deviation of the k-th deviator, by seed."""
+        return self._by_deviation[self.plan.deviators[k], self.deviations[d]]
 
     @cached_property
     def _mine(self) -> list[RecordedRun]:
@@ -183,7 +149,8 @@ class Evidence:
         ]
 
     @cached_property
-    def _honest(self) -> list[RecordedRun]:
+    def honest_runs(self) -> list[RecordedRun]:
+        """By seed."""
         return [recorded for recorded in self._mine if recorded.run.role == "honest"]
 
     @cached_property
@@ -193,15 +160,3 @@ class Evidence:
             if recorded.run.role == "deviation":
                 runs.setdefault((recorded.run.client, recorded.run.reporting), []).append(recorded)
         return runs
-
-
-def stacked(runs: Sequence[RecordedRun], rule: Rule) -> tuple[Statistics[Any], NDArray[np.bool_]]:
-    """What a rule reads of runs with the same branch, (runs, rounds, …), and who took part."""
-    recorded = runs[0].statistics
-    name = rule.reads
-    if name == "distances" and recorded.distances is None:
-        name = "gram"
-    values = np.stack([getattr(run.statistics, name) for run in runs]).astype(np.float64)
-    if name == "gram":  # float32 products are symmetric only up to rounding
-        values = (values + np.swapaxes(values, -2, -1)) / 2
-    return Statistics(**{name: values}), np.stack([run.present for run in runs])

@@ -217,7 +217,7 @@ def _columns(
 def _drift(
     norms: Array, present: NDArray[np.bool_], i: int
 ) -> tuple[float | None, tuple[float, float] | None]:
-    """The slope of log n_i less the median over members, per round."""
+    """The growth per round of log n_i less the median over members, with a 95 % interval."""
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.where(present & (norms > 0), np.log(norms), np.nan)
     rows = np.isfinite(logs[:, i]) & (np.count_nonzero(np.isfinite(logs), axis=1) >= 2)
@@ -253,14 +253,14 @@ def _windows(
                 "in common; give the audit of a matching task"
             )
         by_name = dict(zip(names, clients, strict=True))
-    found: list[tuple[float | None, float | None] | None] = []
+    windows: list[tuple[float | None, float | None] | None] = []
     for name in names:
         client = by_name.get(name)
         constant = None
         if client is not None:
             constant = next(w for w in client["windows"] if w["schedule"] == "constant")
-        found.append(None if constant is None else (constant["low"], constant["high"]))
-    return found
+        windows.append(None if constant is None else (constant["low"], constant["high"]))
+    return windows
 
 
 def _within(price: float, window: tuple[float | None, float | None]) -> bool:

@@ -18,13 +18,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from verax.audit.judge.evidence import stacked
+from verax.audit.judge.payments import measured
 from verax.audit.plan import Plan
 from verax.audit.run.record import RecordedRun
 from verax.audit.run.runs import probes
 from verax.game import Reporting
 from verax.mechanism import Rule, Sensitivities
-from verax.mechanism.rule import measure
 
 __all__ = ["mean_of", "sensitivities"]
 
@@ -80,7 +79,7 @@ def _by_block(plan: Plan, runs: Sequence[RecordedRun], rule: Rule) -> Array:
 
     Rounds before the branch are the same in both runs and count as zero.
     """
-    values, _ = measure(rule, *stacked(runs, rule))
+    values, _ = measured(runs, rule)
     whole = np.zeros((len(runs), plan.rounds, plan.task.clients))
     whole[:, runs[0].run.branch :] = values
     return plan.blocks.sums(whole, axis=1)

@@ -59,7 +59,7 @@ def rounds_per_second(plan: Plan, task: Task) -> float:
 
 
 def estimate(plan: Plan, task: Task, workers: int, memory: int, pace: float) -> RunEstimate:
-    """Reckon from the measured pace.
+    """Estimate time and memory from the measured pace.
 
     Args:
         plan: what to run.

@@ -125,12 +125,12 @@ def kind_of(folder: Path, name: str = "") -> Kind:
 
 
 def _json_files(folder: Path, part: str) -> list[Path]:
-    found = sorted((folder / part).glob("*.json"))
-    if not found:
+    files = sorted((folder / part).glob("*.json"))
+    if not files:
         raise ValueError(
             f"{folder / part} holds no .json file; LEAF's preprocess.sh writes train/ and test/"
         )
-    return found
+    return files
 
 
 def _table(
@@ -146,7 +146,7 @@ def _table(
         try:
             return _read(kept)
         except (pa.ArrowInvalid, OSError, KeyError):
-            kept.unlink()  # damaged: it is made again
+            kept.unlink()  # a damaged cache is written again
     write_with(kept, lambda file: _convert(kind, files, file, progress))
     return _read(kept)
 
@@ -247,7 +247,7 @@ def _joined(folder: Path, kind: Kind, *tables: tuple[Any, dict[str, Any]]) -> Le
 
 
 def _part(kind: Kind, table: Any, number: NDArray[np.intp], users: int) -> Part:
-    """Sorted by the numbers that the users have in the training data; strangers (−1) left out."""
+    """Sorted by the numbers that the users have in the training data; users who are not there (−1) are left out."""
     user = number[table["user"].to_numpy()]
     column = table["x"].combine_chunks()
     if kind.shape:

@@ -1,7 +1,7 @@
 """Meta-clients: LEAF's users in k groups of equal size.
 
-The paper groups them without regard to what they hold, so that groups of many users are nearly
-alike. `by-similarity` makes groups that differ: users are sorted along the first principal
+The paper groups them without regard to what they hold, so that groups of many users hardly
+differ. `by-similarity` makes groups that differ: users are sorted along the first principal
 component of their label shares and the sequence is cut.
 """
 

@@ -1,4 +1,4 @@
-"""One user after the other out of a LEAF file, without ever holding the file.
+"""Reads the users of a LEAF file one after the other, without holding the whole file.
 
 A file is one object, {"users": […], "num_samples": […], "user_data": {user: {"x": …, "y": …}}}, of
 up to gigabytes. Only `user_data` is large, so it is entered; every other value is read whole.
@@ -36,9 +36,9 @@ class Source(NamedTuple):
     counts: list[int]
 
 
-def read_file(path: Path, progress: Callable[[int], None], found: list[Source]) -> Iterator[User]:
-    """The users of a file in the order of `user_data`; at its end the source joins `found`."""
-    said: dict[str, Any] = {}
+def read_file(path: Path, progress: Callable[[int], None], sources: list[Source]) -> Iterator[User]:
+    """The users of a file in the order of `user_data`; at its end the source is appended to `sources`."""
+    others: dict[str, Any] = {}
     with path.open("rb") as file:
         text = _Text(path, file, progress)
         text.take("{")
@@ -48,16 +48,16 @@ def read_file(path: Path, progress: Callable[[int], None], found: list[Source]) 
             if key == "user_data":
                 yield from _users(text)
             else:
-                said[str(key)] = text.value()
+                others[str(key)] = text.value()
             if text.peek() != "}":
                 text.take(",")
         text.end()
-    users, counts = said.get("users"), said.get("num_samples")
+    users, counts = others.get("users"), others.get("num_samples")
     if not (isinstance(users, list) and isinstance(counts, list) and len(users) == len(counts)):
         raise ValueError(
             f"{path}: no `users` and `num_samples` of the same length; not LEAF's file"
         )
-    found.append(Source(text.checksum, [str(name) for name in users], [int(n) for n in counts]))
+    sources.append(Source(text.checksum, [str(name) for name in users], [int(n) for n in counts]))
 
 
 def _users(text: _Text) -> Iterator[User]:
@@ -88,7 +88,7 @@ class _Text:
         self._file, self._progress = file, progress
         self._digest, self._utf8 = hashlib.sha256(), codecs.getincrementaldecoder("utf-8")()
         self._text, self._at, self._ended = "", 0, False
-        self._usual = _CHUNK  # how long a value was: the next is probably alike
+        self._usual = _CHUNK  # the length of the last value; the next is probably similar
 
     @property
     def checksum(self) -> str:
