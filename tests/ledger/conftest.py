@@ -2,9 +2,9 @@
 
 import shutil
 
+import psycopg
 import pytest
 from books import fill
-from sqlalchemy import make_url
 
 from verax.ledger import Book
 from verax.mechanism import Price, Terms
@@ -19,16 +19,29 @@ def template(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def postgres_template(postgres):
-    url = postgres()
-    Book.create(url).close()
-    return make_url(url).database
+def postgres_books(postgres):
+    """URLs of books that tests use one after the other: creating a database takes long."""
+    for setting in ("fsync", "full_page_writes"):
+        postgres.admin.execute(f"ALTER SYSTEM SET {setting} = off")
+    postgres.admin.execute("SELECT pg_reload_conf()")
+    return []
 
 
 @pytest.fixture
-def new_postgres(postgres, postgres_template):
-    """Makes empty books; gives their URLs."""
-    return lambda: postgres(postgres_template)
+def new_postgres(postgres, postgres_books):
+    """A function that returns the URL of an empty book, of another one at each call."""
+    used = iter(range(100))
+
+    def make():
+        k = next(used)
+        if k == len(postgres_books):
+            postgres_books.append(postgres())
+            Book.create(postgres_books[k]).close()
+        with psycopg.connect(postgres_books[k].replace("+psycopg", "")) as connection:
+            connection.execute("TRUNCATE federation, account, record, entry RESTART IDENTITY")
+        return postgres_books[k]
+
+    return make
 
 
 @pytest.fixture

@@ -12,11 +12,10 @@ rounding (for example at 18 decimal places), k may lie outside 0 … m for m pay
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 __all__ = ["MAX_AMOUNT", "format_units", "to_units"]
 
@@ -41,21 +40,30 @@ def to_units(payments: ArrayLike, scale: int, keys: Sequence[str]) -> list[int]:
     reals = np.asarray(payments, dtype=np.float64)
     if reals.ndim != 1 or reals.size != len(keys):
         raise ValueError(f"{len(keys)} keys need as many payments, got shape {reals.shape}")
-    _check_payments(reals.tolist(), scale, keys)
-    # Exact arithmetic: x_i = numerator · 10^scale / denominator, and every denominator is a power
-    # of two, so that the largest one is common to all.
-    ratios = {i: x.as_integer_ratio() for i, x in enumerate(reals.tolist()) if x}
-    common = max((denominator for _, denominator in ratios.values()), default=1)
+    _check_payments(reals, scale, keys)
     units = [0] * reals.size
-    remainders: dict[int, int] = {}
-    for i, (numerator, denominator) in ratios.items():
-        scaled = numerator * 10**scale * (common // denominator)
-        units[i], remainders[i] = divmod(scaled, common)
-    each, rest = divmod(-sum(units), max(len(ratios), 1))
-    by_remainder = sorted(remainders, key=lambda i: (-remainders[i], keys[i]))
-    for place, i in enumerate(by_remainder):
-        units[i] += each + (place < rest)
-    largest = max(map(abs, units), default=0)
+    paying = np.flatnonzero(reals).tolist()
+    if not paying:
+        return units
+    # Exact integers: p_i = mantissa_i · 2^(exponent_i − 53), so x_i · 2^shift is whole for all i.
+    fractions, exponents = np.frexp(reals[paying])
+    mantissas = (fractions * 2.0**53).astype(np.int64).tolist()
+    shift = max(0, 53 - int(exponents.min()))
+    power, mask = 10**scale, (1 << shift) - 1
+    scaled = [
+        m * power << (e - 53 + shift) for m, e in zip(mantissas, exponents.tolist(), strict=True)
+    ]
+    floors = [x >> shift for x in scaled]
+    remainders = [x & mask for x in scaled]
+    each, rest = divmod(-sum(floors), len(floors))
+    # By key first; sorting by remainder then keeps that order among equal remainders.
+    order = sorted(range(len(paying)), key=[keys[i] for i in paying].__getitem__)
+    order.sort(key=remainders.__getitem__, reverse=True)
+    for i, floor in zip(paying, floors, strict=True):
+        units[i] = floor + each
+    for k in order[:rest]:
+        units[paying[k]] += 1
+    largest = max(max(units), -min(units))
     if largest > MAX_AMOUNT:
         raise _too_large(largest, scale)
     return units
@@ -73,17 +81,18 @@ def format_units(units: int, scale: int, currency: str = "") -> str:
     return f"{'-' if units < 0 else ''}{whole}{part}{' ' + currency if currency else ''}"
 
 
-def _check_payments(payments: list[float], scale: int, keys: Sequence[str]) -> None:
+def _check_payments(payments: NDArray[np.float64], scale: int, keys: Sequence[str]) -> None:
     """Refuse payments that are not finite, too large for a book, or do not sum to zero."""
-    for payment, key in zip(payments, keys, strict=True):
-        if not math.isfinite(payment):
-            raise ValueError(f"payment of {key!r} is {payment}, must be a finite number")
-    sizes = [abs(payment) for payment in payments]
-    largest = max(sizes, default=0.0) * 10.0**scale
+    finite = np.isfinite(payments)
+    if not finite.all():
+        bad = int(np.argmin(finite))
+        raise ValueError(f"payment of {keys[bad]!r} is {payments[bad]}, must be a finite number")
+    sizes = np.abs(payments)
+    largest = float(np.max(sizes, initial=0.0)) * 10.0**scale
     if largest > 2.0**64:
         raise _too_large(largest, scale)
-    total = math.fsum(payments)
-    if abs(total) > max(0.5 * 10.0**-scale, _BALANCE * math.fsum(sizes)):
+    total = float(payments.sum())
+    if abs(total) > max(0.5 * 10.0**-scale, _BALANCE * float(sizes.sum())):
         raise ValueError(f"payments sum to {total:.6g}, must sum to zero")
 
 

@@ -63,8 +63,9 @@ def match_reports(
     """Reports with their accounts, by account number."""
     rows: dict[int, ReportRow] = {}
     for report in reports:
-        account = state.member_account(report.member)
-        if account.number in rows:
+        number = state.by_member.get(report.member) or state.member_account(report.member).number
+        account = state.accounts[number]
+        if number in rows:
             raise BookError(f"{report.member!r} reports twice in round {round_}")
         if not account.may_take_part(run, round_):
             raise BookError(
@@ -72,7 +73,7 @@ def match_reports(
                 f"from round {account.from_round} on"
                 + (f" and left from round {account.left_round} on" if account.left_round else "")
             )
-        rows[account.number] = (account, report)
+        rows[number] = (account, report)
     if version.terms.members:
         _add_missing(state, version.terms, run, round_, rows)
     return [rows[number] for number in sorted(rows)]

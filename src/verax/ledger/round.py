@@ -95,19 +95,22 @@ def round_inputs(terms: Terms, rows: Sequence[ReportRow], gram: ArrayLike | None
     for account, report in rows:
         _check_report(terms, booked, account, report)
     ok = [row for row in rows if row[1].status == "ok"]
-    _check_weights(terms, ok)
+    # Most members are ok, have the weight 1 and no reason; only the others are recorded as such.
+    others = [(a, r) for a, r in rows if r.status != "ok" or r.weight != 1.0 or r.reason]
+    if others or terms.weights.kind == "fixed":
+        _check_weights(terms, ok)
     matrix = _checked_gram(terms, booked, gram, len(ok))
     return {
         "accounts": [account.number for account, _ in rows],
         "gram": None if matrix is None else matrix.tolist(),
         "reads": booked,
-        "reasons": {str(a.number): _shortened(r.reason) for a, r in rows if r.reason},
+        "reasons": {str(a.number): _shortened(r.reason) for a, r in others if r.reason},
         # Adding 0.0 turns −0.0 into 0.0, which has one canonical form.
         "statistics": None
         if booked == "gram"
         else [None if r.statistic is None else float(r.statistic) + 0.0 for _, r in rows],
-        "statuses": {str(a.number): r.status for a, r in rows if r.status != "ok"},
-        "weights": {str(a.number): float(r.weight) + 0.0 for a, r in rows if r.weight != 1.0},
+        "statuses": {str(a.number): r.status for a, r in others if r.status != "ok"},
+        "weights": {str(a.number): float(r.weight) + 0.0 for a, r in others if r.weight != 1.0},
     }
 
 

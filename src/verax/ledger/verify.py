@@ -515,15 +515,15 @@ class _Chain:
             raise ValueError("there must be as many payments as accounts")
         if not booked:
             return
-        found = terms.payments(t, content["statistics"], content["gram"], statuses, order)
-        if found is not None:
-            payments, rounding = found
+        recomputed = terms.payments(t, content["statistics"], content["gram"], statuses, order)
+        if recomputed is not None:
+            payments, rounding = recomputed
             difference = max(map(abs, map(sub, payments, booked)))
             if not difference <= 1e-9 * max(map(abs, payments)) + rounding:
                 message = f"{name}: payments differ by {difference:.6g} from inputs and terms"
                 self._wrong("payment", place, message)
             return
-        # The rule is unknown: what holds for every rule is checked.
+        # The rule is unknown: only what is true of every rule can be checked.
         total = abs(math.fsum(booked))
         if not total <= max(0.5 * 10.0**-terms.scale, 2e-9 * math.fsum(map(abs, booked))):
             self._wrong("payment", place, f"{name}: payments do not sum to zero")
@@ -610,7 +610,7 @@ class _Terms:
     ) -> tuple[list[float], float] | None:
         """The payments of a round and by how much rounding may change them; None: unknown rule.
 
-        p_i = C_i n_i − mean_{j≠i} C_j n_j − κ_i for whoever takes part, then the flat fees.
+        p_i = C_i n_i − mean_{j≠i} C_j n_j − κ_i for all participants, then the flat fees.
         """
         if self.measure is None:
             return None
@@ -732,7 +732,7 @@ def _check_gram(gram: list[list[float]], count: int) -> None:
 
 
 def _listed_order(terms: _Terms, members: list[_Account]) -> list[int] | None:
-    """Where the members that the terms list stand; None if they are not the participants."""
+    """The positions of the listed members; None if they are not exactly the participants."""
     if not terms.members:
         return list(range(len(members)))
     order: list[int] = []

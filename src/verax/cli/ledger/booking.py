@@ -23,7 +23,7 @@ from verax.cli.ledger.shared import (
     money,
     open_book,
     print_json,
-    tell,
+    print_receipt,
     units_of,
 )
 
@@ -95,7 +95,9 @@ def deposit(
     """
     with open_book(book, federation) as (opened, name):
         units = units_of(amount, opened.terms(name).scale)
-        tell(opened.deposit(name, member, units, reason), as_json, f"{amount} from {member}")
+        print_receipt(
+            opened.deposit(name, member, units, reason), as_json, f"{amount} from {member}"
+        )
 
 
 def correct(
@@ -123,7 +125,9 @@ def correct(
             if not sign or who in amounts:
                 raise ValueError(f"entry {each!r} must be MEMBER=AMOUNT, each member once")
             amounts[who] = units_of(amount, scale)
-        tell(opened.correct(name, amounts, reason, corrects=corrects), as_json, "corrected")
+        print_receipt(
+            opened.correct(name, amounts, reason, corrects=corrects), as_json, "corrected"
+        )
 
 
 def settle(

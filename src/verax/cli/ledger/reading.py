@@ -108,27 +108,27 @@ def statement(
     if form not in ("text", "json", "csv", "html"):
         raise ValueError(f"format is {form!r}, must be text, json, csv or html")
     with open_book(book, federation, read_only=True) as (opened, name), counting("reading") as step:
-        made = statements.make_statement(
+        shown = statements.make_statement(
             opened, name, member, run=run, first=first, last=last, rules=rule or (), progress=step
         )
     if form == "text":
         if out is None:
-            _show_statement(Console(), made)
+            _show_statement(Console(), shown)
         else:
             console = Console(record=True, width=120, file=io.StringIO())
-            _show_statement(console, made)
+            _show_statement(console, shown)
             write_text(out, console.export_text())
     else:
         text = {
-            "json": lambda: json.dumps(statements.to_json(made), ensure_ascii=False) + "\n",
-            "csv": lambda: statements.to_csv(made),
-            "html": lambda: statements.to_html(made),
+            "json": lambda: json.dumps(statements.to_json(shown), ensure_ascii=False) + "\n",
+            "csv": lambda: statements.to_csv(shown),
+            "html": lambda: statements.to_html(shown),
         }[form]()
         if out is None:
             typer.echo(text, nl=False)
         else:
             write_text(out, text)
-    if made.differing:
+    if shown.differing:
         raise typer.Exit(1)
 
 
@@ -160,12 +160,12 @@ def watch(book: BookOption, federation: Federation = None, as_json: AsJson = Fal
 _WIDE = 96
 
 
-def _show_statement(console: Console, made: Any) -> None:
+def _show_statement(console: Console, shown: Any) -> None:
     console.print(
         Text(
-            f"Statement of {made.label} ({made.member}), {made.federation}\n"
-            f"in {made.currency}; a positive amount is owed by the member. "
-            f"Opening balance {made.money(made.opening)}"
+            f"Statement of {shown.label} ({shown.member}), {shown.federation}\n"
+            f"in {shown.currency}; a positive amount is owed by the member. "
+            f"Opening balance {shown.money(shown.opening)}"
         )
     )
     table = Table()
@@ -174,17 +174,17 @@ def _show_statement(console: Console, made: Any) -> None:
     table.add_column("what", overflow="fold", min_width=16)
     # If all charges are right, the sentence below says so, and a narrow terminal needs no column.
     headings = ["statistic", "amount", "recomputed", "balance"]
-    if not made.differing and console.width < _WIDE:
+    if not shown.differing and console.width < _WIDE:
         headings.remove("recomputed")
     for heading in headings:
         table.add_column(heading, justify="right", no_wrap=True)
-    for x in made.lines:
-        again = "" if x.recomputed is None else made.money(x.recomputed)
+    for x in shown.lines:
+        again = "" if x.recomputed is None else shown.money(x.recomputed)
         cells = {
             "statistic": "" if x.statistic is None else f"{x.statistic:.6g}",
-            "amount": made.money(x.amount),
+            "amount": shown.money(x.amount),
             "recomputed": Text(again, style="" if x.recomputed in (None, x.amount) else "bold red"),
-            "balance": made.money(x.balance),
+            "balance": shown.money(x.balance),
         }
         table.add_row(
             str(x.sequence),
@@ -193,7 +193,7 @@ def _show_statement(console: Console, made: Any) -> None:
             *(cells[heading] for heading in headings),
         )
     console.print(table)
-    console.print(Text(f"{made.summary} {made.judgement}".strip()))
+    console.print(Text(f"{shown.summary} {shown.judgement}".strip()))
 
 
 def _description(line: Any) -> str:

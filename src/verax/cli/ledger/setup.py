@@ -18,7 +18,7 @@ from verax.cli.ledger.shared import (
     load_terms,
     open_book,
     print_json,
-    tell,
+    print_receipt,
     units_of,
 )
 
@@ -52,7 +52,9 @@ def create(
         load_terms(terms) if terms is not None else _simple_terms(price or 0.0, currency, scale)
     )
     with ledger.Book.create(book) as opened:
-        tell(opened.create_federation(federation, agreed), as_json, f"{federation} is in the book")
+        print_receipt(
+            opened.create_federation(federation, agreed), as_json, f"{federation} is in the book"
+        )
 
 
 def join(
@@ -72,7 +74,7 @@ def join(
     """
     with open_book(book, federation) as (opened, name):
         receipt = opened.join(name, member, label, from_round=from_round, run=run)
-        tell(receipt, as_json, f"{member} is a member of {name}")
+        print_receipt(receipt, as_json, f"{member} is a member of {name}")
 
 
 def leave(
@@ -91,7 +93,7 @@ def leave(
     """
     with open_book(book, federation) as (opened, name):
         receipt = opened.leave(name, member, from_round=from_round, run=run)
-        tell(receipt, as_json, f"{member} leaves {name}")
+        print_receipt(receipt, as_json, f"{member} leaves {name}")
 
 
 def terms(
@@ -113,7 +115,7 @@ def terms(
         agreed = load_terms(terms)
         with open_book(book, federation) as (opened, name):
             receipt = opened.change_terms(name, agreed, from_round=from_round)
-            tell(receipt, as_json, f"new terms from round {from_round} on")
+            print_receipt(receipt, as_json, f"new terms from round {from_round} on")
         return
     with open_book(book, federation, read_only=True) as (opened, name):
         versions = opened.versions(name)
@@ -151,7 +153,7 @@ def limit(
     """
     with open_book(book, federation) as (opened, name):
         units = None if amount == "none" else units_of(amount, opened.terms(name).scale)
-        tell(opened.set_limit(name, units, member), as_json, "the limit is set")
+        print_receipt(opened.set_limit(name, units, member), as_json, "the limit is set")
 
 
 def _simple_terms(price: float, currency: str, scale: int) -> Any:

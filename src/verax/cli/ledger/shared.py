@@ -33,8 +33,8 @@ __all__ = [
     "money",
     "open_book",
     "print_json",
+    "print_receipt",
     "safe",
-    "tell",
     "units_of",
 ]
 
@@ -129,7 +129,7 @@ def money(units: int, scale: int) -> Text:
     return Text(format_units(units, scale), justify="right")
 
 
-def tell(receipt: Receipt, as_json: bool, words: str) -> None:
+def print_receipt(receipt: Receipt, as_json: bool, words: str) -> None:
     """Print what was booked, or that the book had it already."""
     if as_json:
         print_json(
