@@ -59,7 +59,6 @@ def test_a_run_with_factors_is_the_run_with_matrices():
         simulator = Simulator(task, Protocol(step=0.2, batch=2), 3)
         found.append(simulator.run(Seeds.of(0), [Behaviour()]))
     assert Factored(np.zeros((3, 2, 60)), np.zeros((3, 2, 50))).pays_for_gram
-    np.testing.assert_allclose(
-        found[0].statistics.gram, found[1].statistics.gram, rtol=1e-3, atol=1e-5
-    )
+    first, second = (run.statistics.gram for run in found)
+    np.testing.assert_allclose(first, second, rtol=1e-3, atol=1e-5)
     np.testing.assert_allclose(found[0].loss, found[1].loss, rtol=1e-4)

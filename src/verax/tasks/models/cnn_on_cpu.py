@@ -1,8 +1,8 @@
 """The convolutional layers of `cnn.py` with a derivative that is fast on a CPU.
 
 XLA's own derivative of a convolution is slow on a CPU inside a loop, such as the loop over rounds:
-a whole round of FedSGD takes ten times as long with it as with this file. Here the convolutions are
-matrix products: the first one multiplies the 5×5 patches around each pixel by the filters, the
+a round of FedSGD takes some twenty times as long with it as with this file. Here the convolutions
+are matrix products: the first one multiplies the 5×5 patches around each pixel by the filters, the
 second one uses Winograd's algorithm (`winograd.py`), which needs a third of the multiplications.
 
 * A tile of Winograd's algorithm yields the 2×2 outputs of one pooling window, so both layers keep

@@ -14,18 +14,21 @@ On a CPU training takes the derivative of a layer from `lstm_on_cpu.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from verax.tasks.models.lstm_on_cpu import Outputs, with_fast_derivative
-from verax.tasks.models.model import Model, Scores
+from verax.tasks.models.lstm_on_cpu import outputs_on_cpu
+from verax.tasks.models.model import Model
 from verax.tasks.models.start import uniform
 
 __all__ = ["lstm"]
 
 Array = jax.Array
+#: (U, W x_t + b of all steps) → h_t of all steps.
+Outputs = Callable[[Array, Array], Array]
 
 
 def lstm(classes: int = 80, embedding: int = 8, units: int = 256, layers: int = 2) -> Model:
@@ -58,21 +61,16 @@ def lstm(classes: int = 80, embedding: int = 8, units: int = 256, layers: int = 
             "linear": {"weight": weight, "bias": bias},
         }
 
-    def scores_by(outputs: Outputs) -> Scores:
-        def scores(params: Any, tokens: Array) -> Array:
-            x = params["embedding"][tokens.T]  # (steps, samples, embedding)
-            for layer in params["layers"]:
-                x = outputs(layer["recurrent"], x @ layer["input"].T + layer["bias"])
-            return x[-1] @ params["linear"]["weight"].T + params["linear"]["bias"]
+    def scores(params: Any, tokens: Array, layer_outputs: Outputs = outputs) -> Array:
+        x = params["embedding"][tokens.T]  # (steps, samples, embedding)
+        for layer in params["layers"]:
+            x = layer_outputs(layer["recurrent"], x @ layer["input"].T + layer["bias"])
+        return x[-1] @ params["linear"]["weight"].T + params["linear"]["bias"]
 
-        return scores
+    def fast_scores(params: Any, tokens: Array) -> Array:
+        return scores(params, tokens, outputs_on_cpu)
 
-    return Model(
-        init,
-        scores_by(outputs),
-        fast_scores=scores_by(with_fast_derivative(cell)),
-        one_by_one=True,
-    )
+    return Model(init, scores, fast_scores=fast_scores, one_by_one=True)
 
 
 def outputs(recurrent: Array, projected: Array) -> Array:
@@ -80,15 +78,10 @@ def outputs(recurrent: Array, projected: Array) -> Array:
 
     def step(state: tuple[Array, Array], own: Array) -> tuple[tuple[Array, Array], Array]:
         h, c = state
-        h, c = cell(own + h @ recurrent.T, c)
+        i, f, g, o = jnp.split(own + h @ recurrent.T, 4, axis=-1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
         return (h, c), h
 
     zero = jnp.zeros((projected.shape[1], recurrent.shape[1]), projected.dtype)
     return jax.lax.scan(step, (zero, zero), projected)[1]
-
-
-def cell(gates: Array, c: Array) -> tuple[Array, Array]:
-    """h_t and c_t from the gates before σ and tanh, and from c_{t−1}."""
-    i, f, g, o = jnp.split(gates, 4, axis=-1)
-    c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
-    return jax.nn.sigmoid(o) * jnp.tanh(c), c

@@ -15,7 +15,7 @@ from jax.custom_batching import sequential_vmap
 from verax.learning.factored import value_and_factored_gradient
 from verax.learning.task import Batch
 
-__all__ = ["Model", "Scores"]
+__all__ = ["Model"]
 
 Array = jax.Array
 #: (parameters, samples) → scores.
