@@ -3,7 +3,9 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEVELOPMENT := .[test,lint,docs,build]
-WORKERS ?= 2
+# Some tests wait for servers, so that three workers use two cores best; a file stays with one worker,
+# so that its fixtures are made once.
+PYTEST := -m pytest -n 3 --dist loadfile
 
 .PHONY: audit test test-all coverage bench lint format docs build system-deps clean
 .DELETE_ON_ERROR:
@@ -33,13 +35,13 @@ audit: $(VENV)/.ready  ## the main job: a verdict in the terminal, a report to o
 	@$(BIN)/verax audit --out verax-audit
 
 test: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	@$(BIN)/python $(PYTEST) -m "not slow"
 
 test-all: $(VENV)/.dev
-	@$(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python $(PYTEST)
 
 coverage: $(VENV)/.dev  ## fails below 95 % of branches in the mechanism and the game
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" --cov --cov-report=
+	@$(BIN)/python $(PYTEST) -m "not slow" --cov --cov-report=
 	@$(BIN)/python -m coverage report --include='src/verax/mechanism/*,src/verax/game/*' --fail-under=95
 
 bench: $(VENV)/.dev  ## builds the peers' environments on first use (gigabytes, minutes)

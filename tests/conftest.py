@@ -24,7 +24,7 @@ def pytest_configure(config):
         os.environ["VERAX_CACHE"] = cache
         # The tests' own processes share what they compile, too.
         os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{cache}/tests"
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
 
 
 def pytest_unconfigure(config):

@@ -148,7 +148,7 @@ def test_all_of_them_by_name_on_the_command_line(audited, tmp_path):
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ("--rules tests.own_parts:wards", "has no 'measure'"),
+        ("--rules tests.own_parts:wards", "has no 'reads'"),
         ("--aggregator tests.own_parts:NormRule", "has no 'aggregate'"),
         ("--task tests.own_parts:FlipBias", "has no 'train'"),
         ("--reward tests.nothing:Here", "cannot be imported"),

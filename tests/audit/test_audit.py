@@ -140,6 +140,7 @@ class TestRecord:
             noises=(),
             reportings=(),
             scales=(1.0, 5.0),
+            rules=("squared-norm",),
         )
         other = audit(task_of(plan), plan)
         early = other.judgement.evidence
@@ -276,11 +277,14 @@ def test_a_task_of_ones_own_goes_through_the_api(tmp_path):
     )
     found = audit(
         task,
-        rounds=40,
+        rounds=10,
         step=0.5,
         scales=(0.5, 1.0, 3.0),
+        phases=(),
         surges=(5.0,),
+        surge_rounds=(1,),
         noises=(),
+        rules=("squared-norm",),
         setting_seeds=1,
         judging_seeds=2,
         out=tmp_path / "a",

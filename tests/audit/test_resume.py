@@ -15,8 +15,9 @@ from tests.command import verax
 from verax.audit.run.record import read_part
 
 VERAX = Path(sys.executable).with_name("verax")
-COMMAND = ["audit", "--model", "softmax", "--rounds", "200", "--scales", "0.5,1,3"]
-COMMAND += ["--noises", "0.5", "--setting-seeds", "1", "--judging-seeds", "2"]
+COMMAND = ["audit", "--model", "softmax", "--rounds", "150", "--scales", "0.5,1,3", "--phases="]
+COMMAND += ["--surges", "5", "--surge-rounds", "1,60", "--noises", "0.5"]
+COMMAND += ["--setting-seeds", "1", "--judging-seeds", "2"]
 
 
 def start(folder, *more):
@@ -50,7 +51,7 @@ def finished_batches(folder):
     return len(list((folder / "work").glob("batch-*.runs.arrow")))
 
 
-@pytest.mark.parametrize("batches", [0, 1, 4])
+@pytest.mark.parametrize("batches", [pytest.param(0, marks=pytest.mark.slow), 1, 4])
 def test_killed_and_resumed(undisturbed, tmp_path, batches):
     """SIGKILL to the whole process group once so many batches are done; then to the end."""
     folder = tmp_path / "audit"

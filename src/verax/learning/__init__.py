@@ -16,16 +16,10 @@ from verax.learning.aggregators import (
     WeightedMean,
     aggregator_of,
 )
+from verax.learning.inputs import Behaviour, Seeds
 from verax.learning.protocol import Protocol
 from verax.learning.similarity import Similarity, label_distances, measure_similarity
-from verax.learning.simulator import (
-    Behaviour,
-    Evaluation,
-    Outcome,
-    Seeds,
-    Simulator,
-    TrainingState,
-)
+from verax.learning.simulator import Evaluation, Outcome, Simulator, TrainingState
 from verax.learning.streaming import MemoryLimits
 from verax.learning.task import Batch, Task
 

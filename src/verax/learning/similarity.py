@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verax.learning.factored import dense
-from verax.learning.simulator import QUICK_COMPILE, Seeds, Simulator
+from verax.learning.inputs import Seeds
+from verax.learning.simulator import QUICK_COMPILE, Simulator
 from verax.learning.task import Batch
 
 __all__ = ["Similarity", "label_distances", "measure_similarity"]

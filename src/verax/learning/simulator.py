@@ -9,7 +9,7 @@ bit. Other groupings of the runs change results only by float32 rounding.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,9 +18,16 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from verax.game import Honest, Reporting
-from verax.learning.batches import batch_indices, participants
+from verax.game import Reporting
 from verax.learning.evaluation import Samples
+from verax.learning.inputs import (
+    Behaviour,
+    RunInputs,
+    Seeds,
+    SegmentInputs,
+    sample_positions,
+    who_is_present,
+)
 from verax.learning.protocol import Protocol
 from verax.learning.round import (
     GRAM_LIMIT,
@@ -36,7 +43,7 @@ from verax.learning.task import Batch, Task
 from verax.mechanism import Statistics
 from verax.memory import free_memory
 
-__all__ = ["Behaviour", "Evaluation", "Outcome", "Seeds", "Simulator", "TrainingState"]
+__all__ = ["Evaluation", "Outcome", "Simulator", "TrainingState", "joined_records"]
 
 Array = jax.Array
 Numbers = NDArray[np.float32]
@@ -49,48 +56,6 @@ _FEW_ROUNDS = 10
 
 # How many test samples a larger model evaluates at a time.
 _EVALUATED = 64
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """What is random in a run, each with a seed of its own; nothing is seeded globally."""
-
-    init: int
-    batches: int
-    noise: int
-
-    @classmethod
-    def of(cls, number: int) -> Seeds:
-        """The seeds of replica `number`."""
-        return cls(init=3 * number, batches=3 * number + 1, noise=3 * number + 2)
-
-
-@dataclass(frozen=True)
-class Behaviour:
-    """What the clients do in one run.
-
-    Attributes:
-        reporting: of those who deviate; all others are honest.
-        deviators: their numbers. A reporting that is more than scaling allows one of them.
-    """
-
-    reporting: Reporting = field(default_factory=Honest)
-    deviators: tuple[int, ...] = ()
-
-    @property
-    def program(self) -> Any:
-        """What is compiled for it: runs can be computed together if their programs are equal."""
-        program = self.reporting.program if self.deviators else None
-        # The number of all samples differs by client, and is part of the compiled program.
-        all_samples = program is not None and self.reporting.batches_drawn == 0
-        return (program, self.deviators if all_samples else None)
-
-    def scales(self, rounds: int, clients: int) -> NDArray[np.float64]:
-        """By what each client multiplies its update in each round, (T, N)."""
-        scales = np.ones((rounds, clients))
-        for client in self.deviators:
-            scales[:, client] = self.reporting.scales(rounds)
-        return scales
 
 
 class TrainingState(NamedTuple):
@@ -147,17 +112,6 @@ class Outcome:
         rounds = fine.shape[1]
         where = np.where(np.all(fine, axis=1), 0, self.first + np.argmin(fine, axis=1) + 1)
         return np.where((where == 0) & ~ended, self.first + rounds, where)
-
-
-class _Segment(NamedTuple):
-    """What the rounds of a segment are given; each array has a leading axis of rounds."""
-
-    index: Any  # each client's sample positions, (N, L, batch)
-    who: Any  # a mask of those present (N,), or the participants' numbers where rounds are streamed
-    number: Any  # the round, from 0
-    scales: Any  # (R, N)
-    parameters: dict[str, Any]  # of the reporting, (R,) each
-    own_index: Any  # sample positions of each run's deviator, (R, L, samples), or None
 
 
 class Simulator:
@@ -230,7 +184,7 @@ class Simulator:
             after_segment: called with the state, the records so far and the rounds just done.
             done: records of earlier segments of the same runs, when resuming in mid-run.
         """
-        plan = _Plan(self, seeds, runs)
+        inputs = RunInputs(self.protocol, self.sizes, self.rounds, self.streams, seeds, runs)
         state = self.start(seeds, runs) if state is None else self._for_runs(state, runs)
         records = list(done)
         first = state.round - sum(record.loss.shape[1] for record in records)
@@ -240,7 +194,7 @@ class Simulator:
             length = min(self.segment, until - state.round)
             if evaluate_every:
                 length = min(length, evaluate_every - state.round % evaluate_every)
-            state, record = self._segment(plan, state, length)
+            state, record = self._segment(inputs, state, length)
             records.append(record)
             if evaluate_every and state.round % evaluate_every == 0 and state.round < until:
                 evaluations.append(self.evaluate(state))
@@ -248,7 +202,9 @@ class Simulator:
                 after_segment(state, records, length)
         evaluations.append(self.evaluate(state))
         joined = joined_records(records)
-        present = self.present(seeds, first, state.round - first)
+        present = who_is_present(
+            self.protocol, self.task.clients, seeds, first, state.round - first
+        )
         return Outcome(first, joined.statistics, joined.loss, present, evaluations, state)  # pyright: ignore
 
     def evaluate(self, state: TrainingState) -> Evaluation:
@@ -260,15 +216,9 @@ class Simulator:
         """F_i(θ) on each client's test data, (N,)."""
         return self._test.means(self.task.loss, params)
 
-    def present(self, seeds: Seeds, first: int, length: int) -> NDArray[np.bool_]:
-        """Who takes part in `length` rounds from `first` (0-based) on, (length, N)."""
-        share = self.protocol.participation
-        return participants(self.task.clients, share, seeds.batches, first, length)
-
     def sample_positions(self, seeds: Seeds, first: int, length: int) -> NDArray[np.int32]:
-        """Which samples each client uses, (length, N, L, batch)."""
-        steps, batch = self.protocol.local_steps, self.protocol.batch
-        return batch_indices(self.sizes, seeds.batches, first, length, steps, batch)
+        """Which samples each client uses in `length` rounds from `first` on, (length, N, L, B)."""
+        return sample_positions(self.protocol, self.sizes, seeds, first, length)
 
     def gather(self, clients: Array, index: Array) -> Batch:
         """The samples of some clients at (clients, L, batch) positions."""
@@ -278,7 +228,7 @@ class Simulator:
         self,
         reporting: Reporting | None,
         key: Array,
-        shared: _Segment,
+        shared: SegmentInputs,
         params: Any,
         memory: Memory | None,
         client: Array,
@@ -329,13 +279,13 @@ class Simulator:
         self,
         params: Any,
         memory: Memory | None,
-        rounds: _Segment,
+        rounds: SegmentInputs,
         clients: Array,
         key: Array,
         *,
         reporting: Reporting | None,
     ) -> tuple[Any, Memory | None, RoundRecord]:
-        def step(carry: tuple[Any, Any], now: _Segment) -> tuple[tuple[Any, Any], RoundRecord]:
+        def step(carry: tuple[Any, Any], now: SegmentInputs) -> tuple[tuple[Any, Any], RoundRecord]:
             one = jax.vmap(partial(self._round, reporting, key, now))
             *after, record = one(*carry, clients, now.scales, now.parameters, now.own_index)
             return (after[0], after[1]), record
@@ -344,15 +294,15 @@ class Simulator:
         return params, memory, records
 
     def _segment(
-        self, plan: _Plan, state: TrainingState, length: int
+        self, inputs: RunInputs, state: TrainingState, length: int
     ) -> tuple[TrainingState, RoundRecord]:
         params, memory, record = self._advance(
             state.params,
             state.memory,
-            plan.segment(state.round, length),
-            plan.clients,
-            jax.random.key(plan.seeds.noise),
-            reporting=plan.reporting,
+            inputs.segment(state.round, length),
+            inputs.clients,
+            jax.random.key(inputs.seeds.noise),
+            reporting=inputs.reporting,
         )
         by_run = jax.tree.map(lambda part: np.swapaxes(np.asarray(part), 0, 1), record)
         return TrainingState(params, memory, state.round + length), by_run
@@ -405,64 +355,6 @@ class Simulator:
                 f"which {free / 2**30:.1f} are free; use fewer clients, or more than {GRAM_LIMIT} "
                 "with mean, weighted-mean or clipped, which are streamed"
             )
-
-
-class _Plan:
-    """The behaviours of R runs, laid out as arrays."""
-
-    def __init__(self, simulator: Simulator, seeds: Seeds, runs: Sequence[Behaviour]) -> None:
-        if len({run.program for run in runs}) != 1:
-            raise ValueError("runs that are computed together must have the same program")
-        self._simulator, self.seeds = simulator, seeds
-        T, N = simulator.rounds, simulator.task.clients
-        dtype = np.float64 if jax.config.read("jax_enable_x64") else np.float32
-        self._scales = np.stack([run.scales(T, N) for run in runs], axis=1).astype(dtype)
-        self.reporting = runs[0].reporting if runs[0].program[0] is not None else None
-        self._deviators = [run.deviators[0] if run.deviators else 0 for run in runs]
-        self.clients = np.array(self._deviators)
-        self._parameters: dict[str, Any] = {}
-        if self.reporting is None:
-            return
-        if any(len(run.deviators) != 1 for run in runs):
-            raise ValueError("a reporting that is more than scaling needs exactly one deviator")
-        # What a reporting draws in advance depends on the seed alone, as all noise does.
-        each = [
-            run.reporting.parameters(T, np.random.default_rng([seeds.noise, 7])) for run in runs
-        ]
-        self._parameters = {
-            name: np.stack([own[name] for own in each], axis=1).astype(dtype) for name in each[0]
-        }
-
-    def segment(self, first: int, length: int) -> _Segment:
-        """What the rounds from `first` (0-based) on are given."""
-        simulator, seeds, rows = self._simulator, self.seeds, slice(first, first + length)
-        who = simulator.present(seeds, first, length)
-        return _Segment(
-            simulator.sample_positions(seeds, first, length),
-            np.nonzero(who)[1].reshape(length, -1) if simulator.streams else who,
-            np.arange(first, first + length),
-            self._scales[rows],
-            {name: values[rows] for name, values in self._parameters.items()},
-            self._own_positions(first, length),
-        )
-
-    def _own_positions(self, first: int, length: int) -> NDArray[np.int32] | None:
-        """Sample positions of each run's deviator, (length, R, L, samples)."""
-        simulator, reporting = self._simulator, self.reporting
-        if reporting is None or not reporting.changes_batch:
-            return None
-        steps, sizes = simulator.protocol.local_steps, simulator.sizes
-        if reporting.batches_drawn == 0:
-            everything = np.arange(sizes[self._deviators[0]], dtype=np.int32)
-            return np.tile(everything, (length, len(self._deviators), steps, 1))
-        batch = reporting.batches_drawn * simulator.protocol.batch
-        drawn = {
-            client: batch_indices(
-                sizes[client : client + 1], self.seeds.batches, first, length, steps, batch, client
-            )
-            for client in set(self._deviators)
-        }
-        return np.concatenate([drawn[client] for client in self._deviators], axis=1)
 
 
 def joined_records(records: Sequence[RoundRecord]) -> RoundRecord:
