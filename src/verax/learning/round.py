@@ -31,12 +31,13 @@ __all__ = [
     "GRAM_LIMIT",
     "Deviation",
     "Memory",
-    "Report",
+    "MessageMaker",
     "RoundRecord",
     "client_updates",
     "federated_round",
     "first_memory",
-    "reported",
+    "maker_of",
+    "server_move",
     "server_step",
 ]
 
@@ -63,8 +64,8 @@ class Memory(NamedTuple):
     own: Any  # the reporting's own memory
 
 
-class Report(NamedTuple):
-    """How one client makes its message of its true update.
+class MessageMaker(NamedTuple):
+    """How one client makes its message of its true update, where it does more than scale it.
 
     Attributes:
         client: its number.
@@ -100,7 +101,7 @@ def federated_round(
     batches: Batch,
     present: Array,
     scales: Array,
-    report: Report | None = None,
+    maker: MessageMaker | None = None,
 ) -> tuple[Any, Any, RoundRecord]:
     """One round of all clients at once.
 
@@ -111,22 +112,18 @@ def federated_round(
         batches: each client's samples, arrays of shape (N, L, batch, …).
         present: who takes part, booleans (N,).
         scales: by what each client multiplies its update, (N,).
-        report: of the client that does more than scale its update, if there is one.
+        maker: of the client that does more than scale its update, if there is one.
 
     Returns:
         The model after the round, the deviator's memory (None without one), and the record.
     """
     losses, updates = client_updates(gradient, protocol, params, batches)
-    messages, memory = Messages(updates, scales), None
-    if report is not None:
-        updates = dense(updates)
-        messages, memory = with_report(Messages(updates, scales), report)
-    statistics = measured(messages, present)
-    if report is not None:
-        statistics = with_misreport(statistics, messages, updates, report.client)
+    messages, own_memory = messages_of(updates, scales, maker)
+    statistics = measured(messages, updates, present, maker)
     aggregate = protocol.aggregator.aggregate(messages, statistics, present)
-    if memory is not None:
-        memory = Memory(jax.tree.map(lambda x: protocol.server_step * x, aggregate), memory)
+    memory = None
+    if maker is not None:
+        memory = Memory(server_move(protocol, aggregate), own_memory)
     return server_step(protocol, params, aggregate), memory, RoundRecord(statistics, losses)
 
 
@@ -159,7 +156,64 @@ def client_update(
     return losses[0], jax.tree.map(jnp.subtract, params, local)
 
 
-def reported(
+def messages_of(updates: Any, scales: Array, maker: MessageMaker | None) -> tuple[Messages, Any]:
+    """What all clients send, and the memory of the client that does more than scale its update."""
+    if maker is None:
+        return Messages(updates, scales), None
+    updates = dense(updates)
+    own = jax.tree.map(lambda leaf: leaf[maker.client], updates)
+    message, memory = maker.make(own)
+    vectors = jax.tree.map(lambda all_, new: all_.at[maker.client].set(new), updates, message)
+    return Messages(vectors, scales), memory
+
+
+def measured(
+    messages: Messages, updates: Any, present: Array, maker: MessageMaker | None
+) -> Statistics[Array]:
+    """The statistics of a round; those of absent clients are zero."""
+    statistics = _of_scaled_updates(messages, present)
+    if maker is None:
+        return statistics
+    client, scale = maker.client, messages.scales[maker.client]
+    difference = jax.tree.map(
+        lambda m, g: (scale * m[client] - g[client])[None], messages.vectors, dense(updates)
+    )
+    distance = jnp.where(present[client], squared_norms(difference)[0], 0.0)
+    return statistics._replace(misreport=jnp.asarray(statistics.misreport).at[client].set(distance))
+
+
+def _of_scaled_updates(messages: Messages, present: Array) -> Statistics[Array]:
+    """The statistics of messages that are scaled updates."""
+    vectors, scales = messages
+    if len(scales) <= GRAM_LIMIT:
+        products = gram_matrix(vectors)
+        pairs = present[:, None] & present[None]
+        gram = jnp.where(pairs, scales[:, None] * products * scales[None], 0.0)
+        misreport = jnp.where(present, (scales - 1) ** 2 * jnp.diagonal(products), 0.0)
+        return Statistics(norms=jnp.diagonal(gram), gram=gram, misreport=misreport)
+    squares = squared_norms(vectors)
+    mean = weighted_sum(scales * present / jnp.maximum(jnp.sum(present), 1), vectors)
+    whole = squared_norms(jax.tree.map(lambda leaf: leaf[None], mean))[0]
+    # ‖m_i − m̄‖² = ‖m_i‖² − 2⟨m_i, m̄⟩ + ‖m̄‖²
+    distances = scales**2 * squares - 2 * scales * inner_products(vectors, mean) + whole
+    return Statistics(
+        norms=jnp.where(present, scales**2 * squares, 0.0),
+        distances=jnp.where(present, jnp.maximum(distances, 0.0), 0.0),
+        misreport=jnp.where(present, (scales - 1) ** 2 * squares, 0.0),
+    )
+
+
+def server_move(protocol: Protocol, aggregate: Any) -> Any:
+    """By how much the server moves the model."""
+    return jax.tree.map(lambda update: protocol.server_step * update, aggregate)
+
+
+def server_step(protocol: Protocol, params: Any, aggregate: Any) -> Any:
+    """The model after the server's step."""
+    return jax.tree.map(jnp.subtract, params, server_move(protocol, aggregate))
+
+
+def maker_of(
     reporting: Reporting,
     rounds: int,
     gradient: Gradient,
@@ -167,8 +221,8 @@ def reported(
     params: Any,
     memory: Memory,
     deviation: Deviation,
-) -> Report:
-    """How the deviating client reports in this round."""
+) -> MessageMaker:
+    """How the deviating client makes its message in this round."""
 
     def make(update: Any) -> tuple[Any, Any]:
         leaves, tree = jax.tree.flatten(update)
@@ -192,58 +246,10 @@ def reported(
         message, own = reporting.message(leaves, seen)
         return jax.tree.unflatten(tree, list(message)), own
 
-    return Report(deviation.client, make)
+    return MessageMaker(deviation.client, make)
 
 
 def first_memory(reporting: Reporting, params: Any) -> Memory:
     """A deviating client's memory before its first round."""
     nothing = jax.tree.map(jnp.zeros_like, params)
     return Memory(nothing, reporting.start(jax.tree.leaves(nothing)))
-
-
-def with_report(messages: Messages, report: Report) -> tuple[Messages, Any]:
-    """The messages with that of the deviating client in place, and its memory."""
-    update = jax.tree.map(lambda leaf: leaf[report.client], messages.vectors)
-    message, memory = report.make(update)
-    vectors = jax.tree.map(
-        lambda all_, own: all_.at[report.client].set(own), messages.vectors, message
-    )
-    return Messages(vectors, messages.scales), memory
-
-
-def measured(messages: Messages, present: Array) -> Statistics[Array]:
-    """The statistics of a round in which messages are scaled updates; zero for absent clients."""
-    vectors, scales = messages
-    if len(scales) <= GRAM_LIMIT:
-        products = gram_matrix(vectors)
-        pairs = present[:, None] & present[None]
-        gram = jnp.where(pairs, scales[:, None] * products * scales[None], 0.0)
-        misreport = jnp.where(present, (scales - 1) ** 2 * jnp.diagonal(products), 0.0)
-        return Statistics(norms=jnp.diagonal(gram), gram=gram, misreport=misreport)
-    squares = squared_norms(vectors)
-    mean = weighted_sum(scales * present / jnp.maximum(jnp.sum(present), 1), vectors)
-    whole = squared_norms(jax.tree.map(lambda leaf: leaf[None], mean))[0]
-    # ‖m_i − m̄‖² = ‖m_i‖² − 2⟨m_i, m̄⟩ + ‖m̄‖²
-    distances = scales**2 * squares - 2 * scales * inner_products(vectors, mean) + whole
-    return Statistics(
-        norms=jnp.where(present, scales**2 * squares, 0.0),
-        distances=jnp.where(present, jnp.maximum(distances, 0.0), 0.0),
-        misreport=jnp.where(present, (scales - 1) ** 2 * squares, 0.0),
-    )
-
-
-def with_misreport(
-    statistics: Statistics[Array], messages: Messages, updates: Any, client: Array
-) -> Statistics[Array]:
-    """The statistics with ‖m − g‖² of a client whose message is not a scaled update."""
-    scale = messages.scales[client]
-    difference = jax.tree.map(
-        lambda m, g: (scale * m[client] - g[client])[None], messages.vectors, updates
-    )
-    misreport = jnp.asarray(statistics.misreport).at[client].set(squared_norms(difference)[0])
-    return statistics._replace(misreport=misreport)
-
-
-def server_step(protocol: Protocol, params: Any, aggregate: Any) -> Any:
-    """The model after the server's step."""
-    return jax.tree.map(lambda p, u: p - protocol.server_step * u, params, aggregate)

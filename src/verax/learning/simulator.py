@@ -36,7 +36,7 @@ from verax.learning.round import (
     RoundRecord,
     federated_round,
     first_memory,
-    reported,
+    maker_of,
 )
 from verax.learning.streaming import MemoryLimits, can_stream, streamed_round
 from verax.learning.task import Batch, Task
@@ -238,14 +238,14 @@ class Simulator:
     ) -> tuple[Any, Memory | None, RoundRecord]:
         """One round of one run."""
         gradient, N = self.task.gradient, self.task.clients
-        report = None
+        maker = None
         if reporting is not None and memory is not None:
             samples = None
             if own_index is not None:
                 samples = tuple(a[0] for a in self.gather(client[None], own_index[None]))
             noise = jax.random.fold_in(jax.random.fold_in(key, shared.number), client)
             deviation = Deviation(client, parameters, samples, noise, shared.number + 1)
-            report = reported(
+            maker = maker_of(
                 reporting, self.rounds, gradient, self.protocol, params, memory, deviation
             )
         if self.streams:
@@ -256,7 +256,7 @@ class Simulator:
                 lambda own: self.gather(own, shared.index[own]),
                 shared.who,
                 scales,
-                report,
+                maker,
                 limits=self._limits,
                 distances=self._distances,
             )
@@ -264,7 +264,7 @@ class Simulator:
         else:
             batches = self.gather(jnp.arange(N), shared.index)
             params, after, record = federated_round(
-                gradient, self.protocol, params, batches, shared.who, scales, report
+                gradient, self.protocol, params, batches, shared.who, scales, maker
             )
             took_part = shared.who[client]
         if memory is not None and after is not None:

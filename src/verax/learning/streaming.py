@@ -27,10 +27,11 @@ from verax.learning.factored import dense
 from verax.learning.protocol import Protocol
 from verax.learning.round import (
     Memory,
-    Report,
+    MessageMaker,
     RoundRecord,
     client_update,
     client_updates,
+    server_move,
     server_step,
 )
 from verax.learning.task import Batch, Gradient
@@ -90,7 +91,7 @@ def streamed_round(
     gather: Callable[[Array], Batch],
     participants: Array,
     scales: Array,
-    report: Report | None = None,
+    maker: MessageMaker | None = None,
     *,
     limits: MemoryLimits,
     distances: bool = False,
@@ -104,7 +105,7 @@ def streamed_round(
         gather: numbers of clients → their samples, (chunk, L, batch, …).
         participants: numbers of the clients that take part.
         scales: by what each of all N clients multiplies its update, (N,).
-        report: of the client that does more than scale its update, if there is one.
+        maker: of the client that does more than scale its update, if there is one.
         limits: how much is held at once.
         distances: also record ‖m_i − m̄‖², by a second pass over the chunks.
     """
@@ -115,20 +116,20 @@ def streamed_round(
     padded = jnp.full(-(-count // size) * size, N).at[:count].set(participants)
     chunks = padded.reshape(-1, size)
     message, memory = None, None
-    if report is not None:
-        own = tuple(array[0] for array in gather(report.client[None]))
+    if maker is not None:
+        own = tuple(array[0] for array in gather(maker.client[None]))
         update = dense(client_update(gradient, protocol, params, own)[1])
-        message, memory = report.make(update)
+        message, memory = maker.make(update)
 
     def chunk_of(own: Array) -> _Chunk:
         who = jnp.minimum(own, N - 1)
         a = jnp.where(own < N, scales[who], 0.0)
         losses, updates = client_updates(gradient, protocol, params, gather(who))
-        if report is None:
+        if maker is None:
             return _Chunk(updates, a, losses, (a - 1) ** 2 * squared_norms(updates))
         updates = dense(updates)
         vectors = jax.tree.map(
-            lambda leaf, m, mine=own == report.client: jnp.where(per_client(mine, leaf), m, leaf),
+            lambda leaf, m, mine=own == maker.client: jnp.where(per_client(mine, leaf), m, leaf),
             updates,
             message,
         )
@@ -140,8 +141,8 @@ def streamed_round(
         statistics = statistics._replace(distances=_distances(params, chunks, chunk_of, count, N))
     if not protocol.aggregator.adds_up:
         total = _block_by_block(protocol.aggregator, params, chunks, chunk_of, count, limits)
-    if memory is not None:
-        memory = Memory(jax.tree.map(lambda x: protocol.server_step * x, total), memory)
+    if maker is not None:
+        memory = Memory(server_move(protocol, total), memory)
     return server_step(protocol, params, total), memory, RoundRecord(statistics, losses)
 
 
