@@ -209,8 +209,13 @@ def server_move(protocol: Protocol, aggregate: Any) -> Any:
 
 
 def server_step(protocol: Protocol, params: Any, aggregate: Any) -> Any:
-    """The model after the server's step."""
-    return jax.tree.map(jnp.subtract, params, server_move(protocol, aggregate))
+    """The model after the server's step.
+
+    The step waits until the whole aggregate is known. Then no gradient still reads the model, and
+    XLA updates it in place instead of copying it.
+    """
+    move = jax.lax.optimization_barrier(server_move(protocol, aggregate))
+    return jax.tree.map(jnp.subtract, params, move)
 
 
 def maker_of(

@@ -285,12 +285,24 @@ class Simulator:
         *,
         reporting: Reporting | None,
     ) -> tuple[Any, Memory | None, RoundRecord]:
-        def step(carry: tuple[Any, Any], now: SegmentInputs) -> tuple[tuple[Any, Any], RoundRecord]:
-            one = jax.vmap(partial(self._round, reporting, key, now))
-            *after, record = one(*carry, clients, now.scales, now.parameters, now.own_index)
+        # A run by itself is computed without the axis of the runs, which XLA would carry along.
+        alone = clients.shape[0] == 1
+        per_run = (rounds.scales, rounds.parameters, rounds.own_index)
+        if alone:
+            params, memory, clients = jax.tree.map(lambda x: x[0], (params, memory, clients))
+            per_run = jax.tree.map(lambda x: x[:, 0], per_run)
+
+        def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], RoundRecord]:
+            shared, own = now
+            one = partial(self._round, reporting, key, shared)
+            *after, record = (one if alone else jax.vmap(one))(*carry, clients, *own)
             return (after[0], after[1]), record
 
-        (params, memory), records = jax.lax.scan(step, (params, memory), rounds)
+        shared = rounds._replace(scales=None, parameters=None, own_index=None)
+        (params, memory), records = jax.lax.scan(step, (params, memory), (shared, per_run))
+        if alone:
+            params, memory = jax.tree.map(lambda x: x[None], (params, memory))
+            records = jax.tree.map(lambda x: x[:, None], records)
         return params, memory, records
 
     def _segment(
