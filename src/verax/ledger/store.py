@@ -22,8 +22,7 @@ from sqlalchemy.exc import IntegrityError
 
 from verax.ledger import schema
 from verax.ledger.canonical import GENESIS, digest, encode
-from verax.ledger.engine import BookError, BookUnavailableError, Writer, make_engine, reading
-from verax.ledger.sql import ADVANCE, HEAD, LOCK, RECORD, ROUND, insert_entries
+from verax.ledger.engine import BookError, BookUnavailableError, make_engine, reading, writing
 from verax.ledger.state import ESCROW, FederationState
 
 __all__ = [
@@ -96,7 +95,6 @@ class Store:
         _create: bool = False,
     ) -> None:
         self.engine = make_engine(url, wait=wait, create=_create, read_only=read_only)
-        self._writer = Writer(self.engine)
         self._clock = clock or (lambda: datetime.now(UTC))
         self._states: dict[str, FederationState] = {}
         self._lock = threading.RLock()
@@ -110,7 +108,6 @@ class Store:
 
     def close(self) -> None:
         """Close all connections."""
-        self._writer.close()
         self.engine.dispose()
 
     def __enter__(self) -> Self:
@@ -127,7 +124,7 @@ class Store:
     def _create_tables(self) -> None:
         from verax.ledger.migrations import upgrade  # importing Alembic takes long
 
-        with self._writer.transaction() as connection:
+        with writing(self.engine) as connection:
             if connection.dialect.name == "postgresql":
                 # Two processes may create the same book at once; SQLite's write lock prevents it.
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
@@ -163,7 +160,7 @@ class Store:
             for attempt in range(_ATTEMPTS):
                 reached_commit = False
                 try:
-                    with self._writer.transaction() as connection:
+                    with writing(self.engine) as connection:
                         receipt = work(connection)
                         reached_commit = True
                 except BookUnavailableError as error:
@@ -230,7 +227,12 @@ class Store:
 
     def _advance(self, connection: Connection, state: FederationState, hash_: str) -> None:
         """Update the end of the chain."""
-        ADVANCE.run(connection, number=state.id, last=state.sequence, end=hash_)
+        table = schema.federation
+        connection.execute(
+            update(table)
+            .where(table.c.id == state.id)
+            .values(sequence=state.sequence, hash=hash_)
+        )
         state.hash = hash_
 
     def _insert_federation(self, connection: Connection, federation: str) -> FederationState:
@@ -297,7 +299,11 @@ class Store:
     def _round(
         self, connection: Connection, state: FederationState, run: str, round_: int
     ) -> Record | None:
-        row = ROUND.run(connection, number=state.id, which=run, t=round_)
+        table = schema.record
+        query = select(table.c.sequence, table.c.hash, table.c.content).where(
+            table.c.federation == state.id, table.c.run == run, table.c.round == round_
+        )
+        row = connection.execute(query).one_or_none()
         return None if row is None else Record(*row)
 
     def _balances(self, connection: Connection, state: FederationState) -> dict[str, int]:
@@ -332,19 +338,19 @@ def insert_record(
     """Insert one record with its account and entries."""
     if content["kind"] == "join":
         _store_account(connection, state, content)
-    sequence = content["sequence"]
-    RECORD.run(
-        connection,
-        federation=state.id,
-        sequence=sequence,
-        kind=content["kind"],
-        run=content["run"] if content["kind"] == "round" else None,
-        round=content.get("round"),
-        hash=hash_,
-        content=text,
-    )
-    if "amounts" in content:
-        insert_entries(connection, state.id, sequence, content["accounts"], content["amounts"])
+    key = {"federation": state.id, "sequence": content["sequence"]}
+    row = {
+        "kind": content["kind"],
+        "run": content["run"] if content["kind"] == "round" else None,
+        "round": content.get("round"),
+        "hash": hash_,
+        "content": text,
+    }
+    connection.execute(schema.record.insert(), key | row)
+    # An amount of zero has no row.
+    entries = [key | {"account": n, "amount": units} for n, units in entries_of(content) if units]
+    if entries:
+        connection.execute(schema.entry.insert(), entries)
 
 
 def _store_account(
@@ -366,7 +372,9 @@ def _store_account(
 
 def lookup_head(connection: Connection, federation: str, *, lock: bool = False) -> Head | None:
     """The end of a federation's chain, or None; `lock` locks it against other writers."""
-    row = (LOCK if lock else HEAD).run(connection, name=federation)
+    table = schema.federation
+    query = select(table.c.id, table.c.sequence, table.c.hash).where(table.c.name == federation)
+    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
     return None if row is None else Head(*row)
 
 
