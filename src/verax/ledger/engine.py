@@ -80,9 +80,12 @@ def make_engine(book: str | Path, *, wait: float, create: bool, read_only: bool)
 @contextmanager
 def writing(engine: Engine) -> Generator[Connection]:
     """A transaction that writes; on SQLite it holds the write lock from its start."""
-    with readable(), engine.connect() as connection:
-        with connection.execution_options(**{_WRITE: True}).begin():
-            yield connection
+    with (
+        readable(),
+        engine.connect().execution_options(**{_WRITE: True}) as connection,
+        connection.begin(),
+    ):
+        yield connection
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Connection, func, inspect, literal_column, select, update
+from sqlalchemy import Connection, bindparam, func, insert, inspect, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
 from verax.ledger import schema
@@ -39,6 +39,20 @@ __all__ = [
 
 _ATTEMPTS = 4
 _CREATION_LOCK = 0x7665726178  # any number that is the same in all processes
+
+# The statements of every post are built once: building one takes longer than running it.
+_HEAD = select(*schema.federation.c["id", "sequence", "hash"]).where(
+    schema.federation.c.name == bindparam("name")
+)
+_LOCK = _HEAD.with_for_update()
+_ROUND = select(*schema.record.c["sequence", "hash", "content"]).where(
+    *(schema.record.c[key] == bindparam(key) for key in ("federation", "run", "round"))
+)
+_ADVANCE = (
+    update(schema.federation)
+    .where(schema.federation.c.id == bindparam("number"))
+    .values(sequence=bindparam("last"), hash=bindparam("end"))
+)
 
 
 @dataclass(frozen=True)
@@ -122,30 +136,31 @@ class Store:
         self.close()
 
     def _create_tables(self) -> None:
-        from verax.ledger.migrations import upgrade  # importing Alembic takes long
-
         with writing(self.engine) as connection:
             if connection.dialect.name == "postgresql":
                 # Two processes may create the same book at once; SQLite's write lock prevents it.
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
             tables = set(inspect(connection).get_table_names())
-            if tables and "alembic_version" not in tables:
+            if tables and schema.version.name not in tables:
                 raise BookError(
                     f"the database holds other tables ({', '.join(sorted(tables)[:3])}, …); "
                     "give the book a database of its own"
                 )
-            if not _revision(connection):
-                upgrade(connection)
+            if not tables:
+                schema.metadata.create_all(connection)
+                connection.execute(insert(schema.version), {"number": schema.VERSION})
 
     def _check_schema(self) -> None:
         with reading(self.engine) as connection:
-            revision = _revision(connection)
-        if revision is None:
+            number = None
+            if inspect(connection).has_table(schema.version.name):
+                number = connection.scalar(select(schema.version.c.number))
+        if number is None:
             raise BookError("the database holds no book; `verax ledger create` creates one")
-        if revision != schema.REVISION:
+        if number != schema.VERSION:
             raise BookError(
-                f"the book has schema {revision}, this version of Verax works with schema "
-                f"{schema.REVISION}; use the version of Verax that wrote the book"
+                f"the book has schema {number}, this version of Verax works with schema "
+                f"{schema.VERSION}; use the version of Verax that wrote the book"
             )
 
     def _write(
@@ -227,12 +242,8 @@ class Store:
 
     def _advance(self, connection: Connection, state: FederationState, hash_: str) -> None:
         """Update the end of the chain."""
-        table = schema.federation
-        connection.execute(
-            update(table)
-            .where(table.c.id == state.id)
-            .values(sequence=state.sequence, hash=hash_)
-        )
+        values = {"number": state.id, "last": state.sequence, "end": hash_}
+        connection.execute(_ADVANCE, values)
         state.hash = hash_
 
     def _insert_federation(self, connection: Connection, federation: str) -> FederationState:
@@ -299,11 +310,8 @@ class Store:
     def _round(
         self, connection: Connection, state: FederationState, run: str, round_: int
     ) -> Record | None:
-        table = schema.record
-        query = select(table.c.sequence, table.c.hash, table.c.content).where(
-            table.c.federation == state.id, table.c.run == run, table.c.round == round_
-        )
-        row = connection.execute(query).one_or_none()
+        values = {"federation": state.id, "run": run, "round": round_}
+        row = connection.execute(_ROUND, values).one_or_none()
         return None if row is None else Record(*row)
 
     def _balances(self, connection: Connection, state: FederationState) -> dict[str, int]:
@@ -346,11 +354,11 @@ def insert_record(
         "hash": hash_,
         "content": text,
     }
-    connection.execute(schema.record.insert(), key | row)
+    connection.execute(insert(schema.record), key | row)
     # An amount of zero has no row.
     entries = [key | {"account": n, "amount": units} for n, units in entries_of(content) if units]
     if entries:
-        connection.execute(schema.entry.insert(), entries)
+        connection.execute(insert(schema.entry), entries)
 
 
 def _store_account(
@@ -372,9 +380,7 @@ def _store_account(
 
 def lookup_head(connection: Connection, federation: str, *, lock: bool = False) -> Head | None:
     """The end of a federation's chain, or None; `lock` locks it against other writers."""
-    table = schema.federation
-    query = select(table.c.id, table.c.sequence, table.c.hash).where(table.c.name == federation)
-    row = connection.execute(query.with_for_update() if lock else query).one_or_none()
+    row = connection.execute(_LOCK if lock else _HEAD, {"name": federation}).one_or_none()
     return None if row is None else Head(*row)
 
 
@@ -405,9 +411,3 @@ def make_receipt(
         dict(zip(names, content.get("amounts", ()), strict=True)),
         dict(zip(names, content.get("payments", ()), strict=False)),
     )
-
-
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()
