@@ -176,6 +176,7 @@ _SQLITE = {
     "SQLITE_CORRUPT": "is damaged; restore a backup, or import an export",
     "SQLITE_NOTADB": "is not a SQLite database, or is damaged; check the path, or restore a backup",
     "SQLITE_CANTOPEN": "cannot be opened; check the path and the rights of its folder",
+    "SQLITE_IOERR_WRITE": "cannot grow: the disk is full; free some space and try again",
     "SQLITE_IOERR": "cannot be read or written: the disk reports an error or is full",
     "SQLITE_PERM": "may not be used by this user; check the rights of the file",
     "SQLITE_AUTH": "may not be used by this user; check the rights of the file",
@@ -208,18 +209,15 @@ def readable() -> Generator[None]:
 def _translate(error: BaseException | None, connection_lost: bool) -> Exception:
     name = getattr(error, "sqlite_errorname", None)
     state = getattr(error, "sqlstate", None)
-    remedy: str | None = None
     if name is not None:
         # Extended error codes begin with a basic one: SQLITE_READONLY_DIRECTORY, …
-        remedy = _SQLITE.get("_".join(name.split("_")[:2]))
-        if name == "SQLITE_IOERR_WRITE":
-            remedy = _SQLITE["SQLITE_FULL"]
+        remedy = _SQLITE.get(name) or _SQLITE.get("_".join(name.split("_")[:2]))
     elif state is not None:
         remedy = _POSTGRES.get(state)
-    if remedy is None and (state or "").startswith(("08", "57")):
-        connection_lost = True
-    if remedy is None and state is None and name is None and "onnect" in str(error):
-        connection_lost = True
+        connection_lost = connection_lost or (remedy is None and state.startswith(("08", "57")))
+    else:
+        remedy = None
+        connection_lost = connection_lost or "onnect" in str(error)
     if remedy is None and connection_lost:
         remedy = f"cannot be reached or the connection broke ({_line(error)}); try again"
     translated = BookUnavailableError(f"the book {remedy or 'failed: ' + _line(error)}")

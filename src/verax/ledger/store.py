@@ -30,6 +30,7 @@ __all__ = [
     "Receipt",
     "Record",
     "Store",
+    "advance",
     "entries_of",
     "find_head",
     "insert_record",
@@ -205,46 +206,30 @@ class Store:
         """Append the records that `build` returns for the current state; none changes nothing."""
 
         def work(connection: Connection) -> Receipt:
-            head = find_head(connection, federation, lock=True)
-            state = self._state(connection, federation, head)
-            bodies = build(state)
-            if not bodies:
-                return Receipt(False, head.sequence, head.hash, {}, {})
-            return self._append(connection, state, head.hash, bodies)
+            state = self._current(connection, federation, lock=True)
+            return self._append(connection, state, build(state))
 
         return self._write(federation, work, repeatable)
 
     def _append(
-        self,
-        connection: Connection,
-        state: FederationState,
-        previous: str,
-        bodies: list[dict[str, Any]],
+        self, connection: Connection, state: FederationState, bodies: list[dict[str, Any]]
     ) -> Receipt:
         """Append records to the chain, with their entries."""
         now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        receipt = Receipt(False, state.sequence, previous, {}, {})
+        receipt = Receipt(False, state.sequence, state.hash, {}, {})
         for body in bodies:
             content = body | {
                 "federation": state.name,
-                "previous": previous,
+                "previous": state.hash,
                 "sequence": state.sequence + 1,
                 "time": now,
                 "version": 1,
             }
-            text = encode(content)
-            previous = digest(text)
-            insert_record(connection, state, content, text, previous)
-            state.apply(content)
-            receipt = make_receipt(state, content, previous, posted=True)
-        self._advance(connection, state, previous)
+            insert_record(connection, state, content, encode(content))
+            receipt = make_receipt(state, content, state.hash, posted=True)
+        if bodies:
+            advance(connection, state)
         return receipt
-
-    def _advance(self, connection: Connection, state: FederationState, hash_: str) -> None:
-        """Update the end of the chain."""
-        values = {"number": state.id, "last": state.sequence, "end": hash_}
-        connection.execute(_ADVANCE, values)
-        state.hash = hash_
 
     def _insert_federation(self, connection: Connection, federation: str) -> FederationState:
         """Insert a federation that has no record yet."""
@@ -269,8 +254,11 @@ class Store:
         state.hash = head.hash
         return state
 
-    def _read_state(self, connection: Connection, federation: str) -> FederationState:
-        head = find_head(connection, federation)
+    def _current(
+        self, connection: Connection, federation: str, *, lock: bool = False
+    ) -> FederationState:
+        """The state at the end of the chain; `lock` locks it against other writers."""
+        head = find_head(connection, federation, lock=lock)
         with self._lock:
             return self._state(connection, federation, head)
 
@@ -337,15 +325,12 @@ class Store:
 
 
 def insert_record(
-    connection: Connection,
-    state: FederationState,
-    content: Mapping[str, Any],
-    text: str,
-    hash_: str,
+    connection: Connection, state: FederationState, content: Mapping[str, Any], text: str
 ) -> None:
-    """Insert one record with its account and entries."""
+    """Insert one record with its account and entries, and update the state by it."""
     if content["kind"] == "join":
         _store_account(connection, state, content)
+    hash_ = digest(text)
     key = {"federation": state.id, "sequence": content["sequence"]}
     row = {
         "kind": content["kind"],
@@ -359,6 +344,14 @@ def insert_record(
     entries = [key | {"account": n, "amount": units} for n, units in entries_of(content) if units]
     if entries:
         connection.execute(insert(schema.entry), entries)
+    state.apply(content)
+    state.hash = hash_
+
+
+def advance(connection: Connection, state: FederationState) -> None:
+    """Store the end of the chain."""
+    values = {"number": state.id, "last": state.sequence, "end": state.hash}
+    connection.execute(_ADVANCE, values)
 
 
 def _store_account(
