@@ -11,14 +11,6 @@ from verax.mechanism import Price, Terms
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory):
-    """An empty book, to be copied: creating one takes a quarter of a second."""
-    path = tmp_path_factory.mktemp("template") / "book.db"
-    Book.create(path).close()
-    return path
-
-
-@pytest.fixture(scope="session")
 def postgres_books(postgres):
     """URLs of books that tests use one after the other: creating a database takes long."""
     for setting in ("fsync", "full_page_writes"):
@@ -45,9 +37,11 @@ def new_postgres(postgres, postgres_books):
 
 
 @pytest.fixture
-def path(template, tmp_path):
+def path(tmp_path):
     """An empty book in SQLite."""
-    return str(shutil.copy(template, tmp_path / "book.db"))
+    path = str(tmp_path / "book.db")
+    Book.create(path).close()
+    return path
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
@@ -64,10 +58,10 @@ def terms():
 
 
 @pytest.fixture(scope="session")
-def filled(template, tmp_path_factory):
+def filled(tmp_path_factory):
     """A book with a bit of everything, to be copied."""
-    path = shutil.copy(template, tmp_path_factory.mktemp("filled") / "book.db")
-    with Book.open(path) as book:
+    path = tmp_path_factory.mktemp("filled") / "book.db"
+    with Book.create(path) as book:
         fill(book)
     return path
 

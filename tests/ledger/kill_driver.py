@@ -12,11 +12,9 @@ import os
 import random
 import select
 import signal
-import sqlite3
 import sys
 import time
 from collections import Counter
-from functools import partial
 
 from sqlalchemy import event
 
@@ -35,33 +33,8 @@ def reports(t):
     return [Report(f"m{(t * k) % 23:02d}-{k}", statistic=float(t % 7 + k)) for k in (1, 2, 3)]
 
 
-def watched(reach):
-    """A connection class for SQLite that calls `reach` around every statement."""
-
-    class Cursor(sqlite3.Cursor):
-        def execute(self, statement, *values):
-            word = statement.split()[0]
-            reach("before " + word)
-            super().execute(statement, *values)
-            reach("after " + word)
-            return self
-
-    class Connection(sqlite3.Connection):
-        def cursor(self):
-            return super().cursor(Cursor)
-
-        def execute(self, statement, *values):
-            return self.cursor().execute(statement, *values)
-
-        def commit(self):
-            reach("before COMMIT")
-            super().commit()
-
-    return Connection
-
-
 def watch(engine, reach):
-    """The same for PostgreSQL, by SQLAlchemy's events."""
+    """Call `reach` before and after every statement and before every commit."""
     event.listen(engine, "before_cursor_execute", lambda *a: reach("before " + a[2].split()[0]))
     event.listen(engine, "after_cursor_execute", lambda *a: reach("after " + a[2].split()[0]))
     event.listen(engine, "commit", lambda *_: reach("before COMMIT"))
@@ -79,11 +52,7 @@ def child(url, federation, start, boundary, tell):
             os.kill(os.getpid(), signal.SIGKILL)
 
     book = Book.open(url)
-    if book.engine.dialect.name == "sqlite":
-        book.close()
-        sqlite3.connect = partial(sqlite3.connect, factory=watched(reach))
-    else:
-        watch(book.engine, reach)
+    watch(book.engine, reach)
     os.write(tell, b"open\n")
     for t in range(start, start + POSTS):
         book.post(federation, "run", t, reports(t))

@@ -305,20 +305,6 @@ def test_two_books_see_each_other(url, terms):
     assert verify(url).ok
 
 
-def test_schema_is_what_the_migrations_make(url):
-    from alembic.autogenerate import compare_metadata
-    from alembic.migration import MigrationContext
-    from alembic.script import ScriptDirectory
-
-    from verax.ledger import schema
-    from verax.ledger.migrations import config
-
-    with Book.create(url) as book, book.engine.connect() as connection:
-        context = MigrationContext.configure(connection)
-        assert compare_metadata(context, schema.metadata) == []
-        assert ScriptDirectory.from_config(config(connection)).get_heads() == [schema.REVISION]
-
-
 @pytest.mark.parametrize(
     ("terms", "words"),
     [

@@ -67,12 +67,12 @@ def exported(big):
 
 
 @pytest.fixture(scope="module")
-def big(template, tmp_path_factory):
-    path = str(shutil.copy(template, tmp_path_factory.mktemp("big") / "book.db"))
+def big(tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("big") / "book.db")
     terms = Terms(
         Price.constant(0.5), policy=Policy(error="flat-fee", fee=3.0), currency="EUR", scale=4
     )
-    with Book.open(path) as book:
+    with Book.create(path) as book:
         book.create_federation("net", terms)
         simulate(book, "net", members=50, rounds=ROUNDS, seed=7)
     return path

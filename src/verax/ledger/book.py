@@ -18,19 +18,18 @@ from typing import Any
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
-from verax.ledger.canonical import GENESIS, digest
+from verax.ledger.canonical import digest
 from verax.ledger.engine import BookError
 from verax.ledger.limits import check_amount, check_bookable, check_round
-from verax.ledger.members import join_record
 from verax.ledger.names import check_name
 from verax.ledger.queries import BookReader, OverLimit
 from verax.ledger.reports import match_reports, new_members, ordered_gram, refuse_difference
 from verax.ledger.round import Report, round_content
-from verax.ledger.state import ESCROW, FederationState
+from verax.ledger.state import ESCROW, FederationState, join_record
 from verax.ledger.store import (
     Receipt,
     Record,
-    find_head,
+    advance,
     insert_record,
     lookup_head,
     make_receipt,
@@ -112,7 +111,7 @@ class Book(BookReader):
                     )
                 return Receipt(False, 1, self._hash(connection, state, 1), {}, {})
             state = self._states[federation] = self._insert_federation(connection, federation)
-            return self._append(connection, state, GENESIS, [{"kind": "create", "terms": text}])
+            return self._append(connection, state, [{"kind": "create", "terms": text}])
 
         return self._write(federation, work)
 
@@ -239,22 +238,18 @@ class Book(BookReader):
         reports = list(reports)
 
         def work(connection: Connection) -> Receipt:
-            head = find_head(connection, federation, lock=True)
-            state = self._state(connection, federation, head)
+            state = self._current(connection, federation, lock=True)
             stored = self._round(connection, state, run, round_)
             if stored is not None:
                 content = stored.content
                 refuse_difference(state, content, reports, gram)
                 return make_receipt(state, content, stored.hash, posted=False)
             version = state.version(round_)
-            joins = new_members(state, version, run, round_, reports)
-            previous = head.hash
-            if joins:
-                previous = self._append(connection, state, previous, joins).hash
+            self._append(connection, state, new_members(state, version, run, round_, reports))
             rows = match_reports(state, version, run, round_, reports)
             body = round_content(state, version, round_, rows, ordered_gram(gram, rows, reports))
             body |= {"kind": "round", "run": run, "round": round_}
-            return self._append(connection, state, previous, [body])
+            return self._append(connection, state, [body])
 
         return self._write(federation, work)
 
@@ -360,29 +355,27 @@ class Book(BookReader):
             new = 0
             head = lookup_head(connection, federation, lock=True)
             if head is None:
-                state, last = self._insert_federation(connection, federation), GENESIS
+                state = self._insert_federation(connection, federation)
             else:
-                state, last = FederationState(head.id, federation), head.hash
+                state = FederationState(head.id, federation, hash=head.hash)
                 self._load(connection, state, head.sequence)
             known = state.sequence
             for text in texts():
                 content = json.loads(text)
-                sequence, hash_ = content["sequence"], digest(text)
+                sequence = content["sequence"]
                 if sequence > known:
-                    insert_record(connection, state, content, text, hash_)
-                    state.apply(content)
-                    last = hash_
+                    insert_record(connection, state, content, text)
                     new += 1
-                elif self._hash(connection, state, sequence) != hash_:
+                elif self._hash(connection, state, sequence) != digest(text):
                     raise BookError(
                         f"the book and the file have different histories from record {sequence} "
                         "on; import the file into a book of its own"
                     )
                 if progress is not None:
                     progress(1)
-            self._advance(connection, state, last)
+            advance(connection, state)
             self._states[federation] = state
-            return Receipt(new > 0, state.sequence, last, {}, {})
+            return Receipt(new > 0, state.sequence, state.hash, {}, {})
 
         self._write(federation, work)
         return new

@@ -22,11 +22,11 @@ from sqlalchemy.pool import QueuePool
 __all__ = [
     "BookError",
     "BookUnavailableError",
-    "Writer",
     "book_url",
     "make_engine",
     "readable",
     "reading",
+    "writing",
 ]
 
 _WRITE = "verax_write"
@@ -77,45 +77,15 @@ def make_engine(book: str | Path, *, wait: float, create: bool, read_only: bool)
     return _postgres(url, wait, read_only)
 
 
-class Writer:
-    """The connection that writes. It is kept open, because opening one costs more than a round.
-
-    Only one thread may use it at a time. On SQLite the driver itself begins and commits, because
-    SQLAlchemy's own transactions cost more than the statements inside; SQLAlchemy sees one long
-    transaction.
-    """
-
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine.execution_options(**{_WRITE: True})
-        self._connection: Connection | None = None
-
-    @contextmanager
-    def transaction(self) -> Generator[Connection]:
-        """A transaction that holds the write lock from its start, with readable errors."""
-        with readable():
-            connection = self._connection
-            try:
-                if connection is None:
-                    connection = self._connection = self._engine.connect()
-                if self._engine.dialect.name != "sqlite":
-                    with connection.begin():
-                        yield connection
-                    return
-                if not connection.in_transaction():
-                    connection.begin()
-                driver: Any = connection.connection.driver_connection
-                driver.execute("BEGIN IMMEDIATE")
-                yield connection
-                driver.commit()
-            except BaseException:
-                self.close()  # Close the connection: this also rolls back the open transaction.
-                raise
-
-    def close(self) -> None:
-        """Close the connection; the next transaction opens another."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+@contextmanager
+def writing(engine: Engine) -> Generator[Connection]:
+    """A transaction that writes; on SQLite it holds the write lock from its start."""
+    with (
+        readable(),
+        engine.connect().execution_options(**{_WRITE: True}) as connection,
+        connection.begin(),
+    ):
+        yield connection
 
 
 @contextmanager
@@ -168,8 +138,8 @@ def _sqlite(path: Path, wait: float, create: bool, read_only: bool) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
-        if not connection.get_execution_options().get(_WRITE):  # `Writer` begins by itself
-            connection.exec_driver_sql("BEGIN")
+        write = connection.get_execution_options().get(_WRITE)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine
 
@@ -206,6 +176,7 @@ _SQLITE = {
     "SQLITE_CORRUPT": "is damaged; restore a backup, or import an export",
     "SQLITE_NOTADB": "is not a SQLite database, or is damaged; check the path, or restore a backup",
     "SQLITE_CANTOPEN": "cannot be opened; check the path and the rights of its folder",
+    "SQLITE_IOERR_WRITE": "cannot grow: the disk is full; free some space and try again",
     "SQLITE_IOERR": "cannot be read or written: the disk reports an error or is full",
     "SQLITE_PERM": "may not be used by this user; check the rights of the file",
     "SQLITE_AUTH": "may not be used by this user; check the rights of the file",
@@ -231,8 +202,6 @@ def readable() -> Generator[None]:
         yield
     except DBAPIError as error:
         raise _translate(error.orig, error.connection_invalidated) from error
-    except sqlite3.Error as error:  # raised by the driver, which `Writer` calls directly
-        raise _translate(error, False) from error
     except SQLAlchemyError as error:
         raise BookUnavailableError(f"the database failed: {_line(error)}") from error
 
@@ -240,18 +209,15 @@ def readable() -> Generator[None]:
 def _translate(error: BaseException | None, connection_lost: bool) -> Exception:
     name = getattr(error, "sqlite_errorname", None)
     state = getattr(error, "sqlstate", None)
-    remedy: str | None = None
     if name is not None:
         # Extended error codes begin with a basic one: SQLITE_READONLY_DIRECTORY, …
-        remedy = _SQLITE.get("_".join(name.split("_")[:2]))
-        if name == "SQLITE_IOERR_WRITE":
-            remedy = _SQLITE["SQLITE_FULL"]
+        remedy = _SQLITE.get(name) or _SQLITE.get("_".join(name.split("_")[:2]))
     elif state is not None:
         remedy = _POSTGRES.get(state)
-    if remedy is None and (state or "").startswith(("08", "57")):
-        connection_lost = True
-    if remedy is None and state is None and name is None and "onnect" in str(error):
-        connection_lost = True
+        connection_lost = connection_lost or (remedy is None and state.startswith(("08", "57")))
+    else:
+        remedy = None
+        connection_lost = connection_lost or "onnect" in str(error)
     if remedy is None and connection_lost:
         remedy = f"cannot be reached or the connection broke ({_line(error)}); try again"
     translated = BookUnavailableError(f"the book {remedy or 'failed: ' + _line(error)}")

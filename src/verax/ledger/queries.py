@@ -40,19 +40,19 @@ class BookReader(Store):
     def members(self, federation: str) -> list[Account]:
         """The accounts of all members that ever joined, in the order in which they joined."""
         with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
+            state = self._current(connection, federation)
             return [account for number, account in sorted(state.accounts.items()) if number]
 
     def terms(self, federation: str, round_: int | None = None) -> Terms:
         """The terms in force for a round that is posted now; without a round, the newest."""
         with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
+            state = self._current(connection, federation)
             return state.versions[-1].terms if round_ is None else state.version(round_).terms
 
     def versions(self, federation: str) -> list[TermsVersion]:
         """All versions of the terms, the oldest first."""
         with reading(self.engine) as connection:
-            return list(self._read_state(connection, federation).versions)
+            return list(self._current(connection, federation).versions)
 
     def balances(self, federation: str) -> dict[str, int]:
         """What each member owes, in minor units; a negative balance is owed to the member.
@@ -64,13 +64,13 @@ class BookReader(Store):
     def snapshot(self, federation: str) -> tuple[int, str, dict[str, int]]:
         """The last record's sequence number and hash, and the balances up to it."""
         with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
+            state = self._current(connection, federation)
             return state.sequence, state.hash, self._balances(connection, state)
 
     def over_limit(self, federation: str) -> list[OverLimit]:
         """Members whose debt exceeds their limit, the largest excess first."""
         with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
+            state = self._current(connection, federation)
             balances = self._balances(connection, state)
         over: list[OverLimit] = []
         for number, account in state.accounts.items():
@@ -84,7 +84,7 @@ class BookReader(Store):
         """The rounds as (run, round, sequence, hash), in the order of the chain."""
         table = schema.record
         with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
+            state = self._current(connection, federation)
             query = select(table.c.run, table.c.round, table.c.sequence, table.c.hash).where(
                 table.c.federation == state.id, table.c.kind == "round"
             )
@@ -96,7 +96,7 @@ class BookReader(Store):
         """The highest round of a run in the book."""
         table = schema.record
         with reading(self.engine) as connection:
-            state = self._read_state(connection, federation)
+            state = self._current(connection, federation)
             query = select(func.max(table.c.round)).where(
                 table.c.federation == state.id, table.c.run == run
             )

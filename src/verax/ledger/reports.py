@@ -10,13 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from verax.ledger.engine import BookError
-from verax.ledger.members import join_record
 from verax.ledger.names import check_name
 from verax.ledger.round import Report, ReportRow, round_inputs
-from verax.ledger.state import FederationState, TermsVersion
+from verax.ledger.state import FederationState, TermsVersion, join_record
 from verax.mechanism import Terms
 
-__all__ = ["match_reports", "new_members", "ordered_gram", "refuse_difference"]
+__all__ = ["by_account", "match_reports", "new_members", "ordered_gram", "refuse_difference"]
 
 
 def new_members(
@@ -150,7 +149,7 @@ def _differences(
     state: FederationState, stored: Mapping[str, Any], given: Mapping[str, Any]
 ) -> list[str]:
     result: list[str] = []
-    old, new = _by_account(stored), _by_account(given)
+    old, new = by_account(stored), by_account(given)
     for number in sorted(old.keys() | new.keys()):
         name = state.accounts[number].member
         if number not in new:
@@ -168,8 +167,8 @@ def _differences(
     return result
 
 
-def _by_account(content: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """Status, weight, reason and statistic of each account in a round."""
+def by_account(content: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """The fields of the report of each account in a round's record."""
     accounts = content["accounts"]
     statistics = content["statistics"] or [None] * len(accounts)
     return {

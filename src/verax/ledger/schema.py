@@ -1,9 +1,9 @@
-"""The four tables. `record` is authoritative; the other tables repeat parts of it for queries.
+"""The tables. `record` is authoritative; the other tables repeat parts of it for queries.
 
 `record` stores the canonical text, so that the stored bytes are the hashed bytes. `entry` repeats
 the amounts, one row per amount that is not zero. `account` maps account numbers to members.
 `federation` stores the end of the chain; writers lock its row. The verifier compares the other
-tables with the records.
+tables with the records. `verax_schema` stores the version of these tables.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["REVISION", "account", "entry", "federation", "metadata", "record"]
+__all__ = ["VERSION", "account", "entry", "federation", "metadata", "record", "version"]
 
-#: The Alembic revision of these tables.
-REVISION = "0001"
+#: The version of these tables; a book with another version is not opened.
+VERSION = 1
 
 metadata = MetaData(
     naming_convention={
@@ -34,6 +34,8 @@ metadata = MetaData(
         "ck": "ck_%(table_name)s_%(constraint_name)s",
     }
 )
+
+version = Table("verax_schema", metadata, Column("number", Integer, nullable=False))
 
 federation = Table(
     "federation",

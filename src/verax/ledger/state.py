@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from verax.ledger.canonical import digest
+from verax.ledger.canonical import GENESIS, digest
 from verax.ledger.engine import BookError
 from verax.ledger.names import as_seen
 from verax.mechanism import Terms
 
-__all__ = ["ESCROW", "Account", "FederationState", "TermsVersion"]
+__all__ = ["ESCROW", "Account", "FederationState", "TermsVersion", "join_record"]
 
 #: The account that holds deposits: the counterpart of what members pay in.
 ESCROW = 0
@@ -74,7 +74,7 @@ class FederationState:
     id: int
     name: str
     sequence: int = 0
-    hash: str = ""
+    hash: str = GENESIS
     versions: list[TermsVersion] = field(default_factory=list[TermsVersion])
     accounts: dict[int, Account] = field(default_factory=_escrow)
     by_member: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
@@ -160,6 +160,40 @@ class FederationState:
     def limit(self, number: int) -> int | None:
         """The largest debt a member may have, in minor units; None means no limit."""
         return self.limits.get(number, self.limits.get(None))
+
+
+def join_record(
+    state: FederationState, member: str, label: str, from_round: int, run: str | None
+) -> dict[str, Any]:
+    """The record of a member that joins, joins again, or changes its label.
+
+    No two members may have names that look the same.
+    """
+    known = state.by_member.get(member)
+    if known == ESCROW:
+        raise BookError("'escrow' is the book's own account; give the member another id")
+    for name in (member, label):
+        other = state.by_name_seen.get(as_seen(name))
+        if other is not None and other != known:
+            taken = state.accounts[other]
+            raise BookError(
+                f"{name!r} looks like the member {taken.member!r} ({taken.label!r}); "
+                "give it another label"
+            )
+    listed = {name for version in state.versions for name in version.terms.members}
+    if state.versions[-1].terms.members and not {member, label} & listed:
+        raise BookError(
+            f"{member!r} ({label!r}) is not among the members that the terms list; "
+            "change the terms first"
+        )
+    return {
+        "kind": "join",
+        "account": max(state.accounts) + 1 if known is None else known,
+        "member": member,
+        "label": label,
+        "from_round": from_round,
+        "run": run,
+    }
 
 
 @lru_cache(maxsize=64)

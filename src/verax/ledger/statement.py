@@ -17,6 +17,7 @@ from typing import Any
 
 from verax.ledger.book import Book
 from verax.ledger.money import format_units
+from verax.ledger.reports import by_account
 from verax.ledger.round import Report, round_content
 from verax.ledger.state import Account, FederationState
 from verax.mechanism import BUILT_IN
@@ -212,39 +213,25 @@ def _line(
     known: Collection[str],
 ) -> StatementLine:
     i = content["accounts"].index(account.number)
-    amount = content["amounts"][i]
-    kind = content["kind"]
+    amount, kind = content["amounts"][i], content["kind"]
     if kind != "round":
-        note = content.get("reason", "")
         return StatementLine(
             content["sequence"], content["time"], kind, "", None, "", None, amount, None,
-            balance + amount, note,
+            balance + amount, content.get("reason", ""),
         )  # fmt: skip
-    status = content["statuses"].get(str(account.number), "ok")
-    statistic = None if content["statistics"] is None else content["statistics"][i]
+    reports = by_account(content)
+    own = reports[account.number]
     version = past.version(content["round"])
     recomputed = None
     if version.terms.rule in known:
-        rows = _report_rows(past, content)
+        accounts = [past.accounts[number] for number in reports]
+        rows = [(a, Report(a.member, **reports[a.number])) for a in accounts]
         again = round_content(past, version, content["round"], rows, content["gram"])
         recomputed = again["amounts"][i]
     return StatementLine(
-        content["sequence"], content["time"], kind, content["run"], content["round"], status,
-        statistic, amount, recomputed, balance + amount,
-        content["reasons"].get(str(account.number), ""),
+        content["sequence"], content["time"], kind, content["run"], content["round"],
+        own["status"], own["statistic"], amount, recomputed, balance + amount, own["reason"],
     )  # fmt: skip
-
-
-def _report_rows(past: FederationState, content: dict[str, Any]) -> list[tuple[Account, Report]]:
-    """The reports that a round's record was made of."""
-    rows: list[tuple[Account, Report]] = []
-    statistics = content["statistics"] or [None] * len(content["accounts"])
-    for number, statistic in zip(content["accounts"], statistics, strict=True):
-        account, key = past.accounts[number], str(number)
-        status = content["statuses"].get(key, "ok")
-        weight = content["weights"].get(key, 1.0)
-        rows.append((account, Report(account.member, status, statistic, weight)))
-    return rows
 
 
 def to_json(statement: Statement) -> dict[str, Any]:

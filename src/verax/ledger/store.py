@@ -17,13 +17,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Connection, func, inspect, literal_column, select, update
+from sqlalchemy import Connection, bindparam, func, insert, inspect, literal_column, select, update
 from sqlalchemy.exc import IntegrityError
 
 from verax.ledger import schema
 from verax.ledger.canonical import GENESIS, digest, encode
-from verax.ledger.engine import BookError, BookUnavailableError, Writer, make_engine, reading
-from verax.ledger.sql import ADVANCE, HEAD, LOCK, RECORD, ROUND, insert_entries
+from verax.ledger.engine import BookError, BookUnavailableError, make_engine, reading, writing
 from verax.ledger.state import ESCROW, FederationState
 
 __all__ = [
@@ -31,6 +30,7 @@ __all__ = [
     "Receipt",
     "Record",
     "Store",
+    "advance",
     "entries_of",
     "find_head",
     "insert_record",
@@ -40,6 +40,20 @@ __all__ = [
 
 _ATTEMPTS = 4
 _CREATION_LOCK = 0x7665726178  # any number that is the same in all processes
+
+# The statements of every post are built once: building one takes longer than running it.
+_HEAD = select(*schema.federation.c["id", "sequence", "hash"]).where(
+    schema.federation.c.name == bindparam("name")
+)
+_LOCK = _HEAD.with_for_update()
+_ROUND = select(*schema.record.c["sequence", "hash", "content"]).where(
+    *(schema.record.c[key] == bindparam(key) for key in ("federation", "run", "round"))
+)
+_ADVANCE = (
+    update(schema.federation)
+    .where(schema.federation.c.id == bindparam("number"))
+    .values(sequence=bindparam("last"), hash=bindparam("end"))
+)
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,6 @@ class Store:
         _create: bool = False,
     ) -> None:
         self.engine = make_engine(url, wait=wait, create=_create, read_only=read_only)
-        self._writer = Writer(self.engine)
         self._clock = clock or (lambda: datetime.now(UTC))
         self._states: dict[str, FederationState] = {}
         self._lock = threading.RLock()
@@ -110,7 +123,6 @@ class Store:
 
     def close(self) -> None:
         """Close all connections."""
-        self._writer.close()
         self.engine.dispose()
 
     def __enter__(self) -> Self:
@@ -125,30 +137,31 @@ class Store:
         self.close()
 
     def _create_tables(self) -> None:
-        from verax.ledger.migrations import upgrade  # importing Alembic takes long
-
-        with self._writer.transaction() as connection:
+        with writing(self.engine) as connection:
             if connection.dialect.name == "postgresql":
                 # Two processes may create the same book at once; SQLite's write lock prevents it.
                 connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
             tables = set(inspect(connection).get_table_names())
-            if tables and "alembic_version" not in tables:
+            if tables and schema.version.name not in tables:
                 raise BookError(
                     f"the database holds other tables ({', '.join(sorted(tables)[:3])}, …); "
                     "give the book a database of its own"
                 )
-            if not _revision(connection):
-                upgrade(connection)
+            if not tables:
+                schema.metadata.create_all(connection)
+                connection.execute(insert(schema.version), {"number": schema.VERSION})
 
     def _check_schema(self) -> None:
         with reading(self.engine) as connection:
-            revision = _revision(connection)
-        if revision is None:
+            number = None
+            if inspect(connection).has_table(schema.version.name):
+                number = connection.scalar(select(schema.version.c.number))
+        if number is None:
             raise BookError("the database holds no book; `verax ledger create` creates one")
-        if revision != schema.REVISION:
+        if number != schema.VERSION:
             raise BookError(
-                f"the book has schema {revision}, this version of Verax works with schema "
-                f"{schema.REVISION}; use the version of Verax that wrote the book"
+                f"the book has schema {number}, this version of Verax works with schema "
+                f"{schema.VERSION}; use the version of Verax that wrote the book"
             )
 
     def _write(
@@ -163,7 +176,7 @@ class Store:
             for attempt in range(_ATTEMPTS):
                 reached_commit = False
                 try:
-                    with self._writer.transaction() as connection:
+                    with writing(self.engine) as connection:
                         receipt = work(connection)
                         reached_commit = True
                 except BookUnavailableError as error:
@@ -193,45 +206,30 @@ class Store:
         """Append the records that `build` returns for the current state; none changes nothing."""
 
         def work(connection: Connection) -> Receipt:
-            head = find_head(connection, federation, lock=True)
-            state = self._state(connection, federation, head)
-            bodies = build(state)
-            if not bodies:
-                return Receipt(False, head.sequence, head.hash, {}, {})
-            return self._append(connection, state, head.hash, bodies)
+            state = self._current(connection, federation, lock=True)
+            return self._append(connection, state, build(state))
 
         return self._write(federation, work, repeatable)
 
     def _append(
-        self,
-        connection: Connection,
-        state: FederationState,
-        previous: str,
-        bodies: list[dict[str, Any]],
+        self, connection: Connection, state: FederationState, bodies: list[dict[str, Any]]
     ) -> Receipt:
         """Append records to the chain, with their entries."""
         now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        receipt = Receipt(False, state.sequence, previous, {}, {})
+        receipt = Receipt(False, state.sequence, state.hash, {}, {})
         for body in bodies:
             content = body | {
                 "federation": state.name,
-                "previous": previous,
+                "previous": state.hash,
                 "sequence": state.sequence + 1,
                 "time": now,
                 "version": 1,
             }
-            text = encode(content)
-            previous = digest(text)
-            insert_record(connection, state, content, text, previous)
-            state.apply(content)
-            receipt = make_receipt(state, content, previous, posted=True)
-        self._advance(connection, state, previous)
+            insert_record(connection, state, content, encode(content))
+            receipt = make_receipt(state, content, state.hash, posted=True)
+        if bodies:
+            advance(connection, state)
         return receipt
-
-    def _advance(self, connection: Connection, state: FederationState, hash_: str) -> None:
-        """Update the end of the chain."""
-        ADVANCE.run(connection, number=state.id, last=state.sequence, end=hash_)
-        state.hash = hash_
 
     def _insert_federation(self, connection: Connection, federation: str) -> FederationState:
         """Insert a federation that has no record yet."""
@@ -256,8 +254,11 @@ class Store:
         state.hash = head.hash
         return state
 
-    def _read_state(self, connection: Connection, federation: str) -> FederationState:
-        head = find_head(connection, federation)
+    def _current(
+        self, connection: Connection, federation: str, *, lock: bool = False
+    ) -> FederationState:
+        """The state at the end of the chain; `lock` locks it against other writers."""
+        head = find_head(connection, federation, lock=lock)
         with self._lock:
             return self._state(connection, federation, head)
 
@@ -297,7 +298,8 @@ class Store:
     def _round(
         self, connection: Connection, state: FederationState, run: str, round_: int
     ) -> Record | None:
-        row = ROUND.run(connection, number=state.id, which=run, t=round_)
+        values = {"federation": state.id, "run": run, "round": round_}
+        row = connection.execute(_ROUND, values).one_or_none()
         return None if row is None else Record(*row)
 
     def _balances(self, connection: Connection, state: FederationState) -> dict[str, int]:
@@ -323,28 +325,33 @@ class Store:
 
 
 def insert_record(
-    connection: Connection,
-    state: FederationState,
-    content: Mapping[str, Any],
-    text: str,
-    hash_: str,
+    connection: Connection, state: FederationState, content: Mapping[str, Any], text: str
 ) -> None:
-    """Insert one record with its account and entries."""
+    """Insert one record with its account and entries, and update the state by it."""
     if content["kind"] == "join":
         _store_account(connection, state, content)
-    sequence = content["sequence"]
-    RECORD.run(
-        connection,
-        federation=state.id,
-        sequence=sequence,
-        kind=content["kind"],
-        run=content["run"] if content["kind"] == "round" else None,
-        round=content.get("round"),
-        hash=hash_,
-        content=text,
-    )
-    if "amounts" in content:
-        insert_entries(connection, state.id, sequence, content["accounts"], content["amounts"])
+    hash_ = digest(text)
+    key = {"federation": state.id, "sequence": content["sequence"]}
+    row = {
+        "kind": content["kind"],
+        "run": content["run"] if content["kind"] == "round" else None,
+        "round": content.get("round"),
+        "hash": hash_,
+        "content": text,
+    }
+    connection.execute(insert(schema.record), key | row)
+    # An amount of zero has no row.
+    entries = [key | {"account": n, "amount": units} for n, units in entries_of(content) if units]
+    if entries:
+        connection.execute(insert(schema.entry), entries)
+    state.apply(content)
+    state.hash = hash_
+
+
+def advance(connection: Connection, state: FederationState) -> None:
+    """Store the end of the chain."""
+    values = {"number": state.id, "last": state.sequence, "end": state.hash}
+    connection.execute(_ADVANCE, values)
 
 
 def _store_account(
@@ -366,7 +373,7 @@ def _store_account(
 
 def lookup_head(connection: Connection, federation: str, *, lock: bool = False) -> Head | None:
     """The end of a federation's chain, or None; `lock` locks it against other writers."""
-    row = (LOCK if lock else HEAD).run(connection, name=federation)
+    row = connection.execute(_LOCK if lock else _HEAD, {"name": federation}).one_or_none()
     return None if row is None else Head(*row)
 
 
@@ -397,9 +404,3 @@ def make_receipt(
         dict(zip(names, content.get("amounts", ()), strict=True)),
         dict(zip(names, content.get("payments", ()), strict=False)),
     )
-
-
-def _revision(connection: Connection) -> str | None:
-    if not inspect(connection).has_table("alembic_version"):
-        return None
-    return connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalar()

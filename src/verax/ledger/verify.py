@@ -44,7 +44,7 @@ _Query = Callable[..., list[tuple[Any, ...]]]  # a statement with values for its
 _MAX_AMOUNT = 2**63 - 1
 _MAX_FINDINGS = 200  # findings that are kept; the rest is only counted
 _BATCH = 128  # records that are read from a database at once
-_SCHEMA = "0001"
+_SCHEMA = 1
 
 #: What reading a malformed record can raise.
 _MALFORMED = (
@@ -955,9 +955,9 @@ def _check_database(
     """Check every record of a database with its entries, then the tables beside the records."""
     result = chain.result
     with _open_database(source) as query:
-        ((revision,),) = query("SELECT version_num FROM alembic_version")
-        if revision != _SCHEMA:
-            raise ValueError(f"the book has schema {revision}, this verifier knows {_SCHEMA}")
+        ((version,),) = query("SELECT number FROM verax_schema")
+        if version != _SCHEMA:
+            raise ValueError(f"the book has schema {version}, this verifier knows {_SCHEMA}")
         heads = query("SELECT id, name, sequence, hash FROM federation")
         chosen = [row for row in heads if federation in (None, row[1])]
         if len(chosen) != 1:

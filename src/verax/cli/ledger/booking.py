@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,8 +52,11 @@ def post(
     """
     ledger = ledger_package()
     new = known = 0
-    lines: Iterable[str] = sys.stdin if file is None else _lines(file)
-    with open_book(book, federation) as (opened, name), counting("posting") as step:
+    with (
+        nullcontext(sys.stdin) if file is None else file.open(encoding="utf-8") as lines,
+        open_book(book, federation) as (opened, name),
+        counting("posting") as step,
+    ):
         for i, line in enumerate(lines, 1):
             if not line.strip():
                 continue
@@ -179,11 +182,6 @@ def settle(
     how = "the smallest number" if result.fewest else "perhaps not the smallest number"
     booked = "booked" if commit else "not booked; --commit books them once they are paid"
     console.print(f"{len(result.transfers)} transfers, {how}; {booked}.", highlight=False)
-
-
-def _lines(path: Path) -> Iterable[str]:
-    with path.open(encoding="utf-8") as file:
-        yield from file
 
 
 def _parse_round(

@@ -111,23 +111,20 @@ def statement(
         shown = statements.make_statement(
             opened, name, member, run=run, first=first, last=last, rules=rule or (), progress=step
         )
-    if form == "text":
-        if out is None:
-            _show_statement(Console(), shown)
-        else:
-            console = Console(record=True, width=120, file=io.StringIO())
-            _show_statement(console, shown)
-            write_text(out, console.export_text())
+    if form == "json":
+        text = json.dumps(statements.to_json(shown), ensure_ascii=False) + "\n"
+    elif form == "csv":
+        text = statements.to_csv(shown)
+    elif form == "html":
+        text = statements.to_html(shown)
     else:
-        text = {
-            "json": lambda: json.dumps(statements.to_json(shown), ensure_ascii=False) + "\n",
-            "csv": lambda: statements.to_csv(shown),
-            "html": lambda: statements.to_html(shown),
-        }[form]()
-        if out is None:
-            typer.echo(text, nl=False)
-        else:
-            write_text(out, text)
+        console = Console() if out is None else Console(record=True, width=120, file=io.StringIO())
+        _show_statement(console, shown)
+        text = "" if out is None else console.export_text()
+    if out is None:
+        typer.echo(text, nl=False)
+    else:
+        write_text(out, text)
     if shown.differing:
         raise typer.Exit(1)
 

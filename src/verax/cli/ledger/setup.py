@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -15,7 +15,6 @@ from verax.cli.ledger.shared import (
     Member,
     OfRun,
     ledger_package,
-    load_terms,
     open_book,
     print_json,
     print_receipt,
@@ -46,15 +45,17 @@ def create(
         verax ledger create book.db --federation clinics --terms terms.toml
     """
     ledger = ledger_package()
-    if (terms is None) == (price is None):
+    from verax.mechanism import Price, Terms
+
+    if terms is not None and price is None:
+        agreed = Terms.load(terms)
+    elif terms is None and price is not None:
+        agreed = Terms(Price.constant(price), currency=currency, scale=scale)
+    else:
         raise ValueError("the federation needs either --terms or --price")
-    agreed = (
-        load_terms(terms) if terms is not None else _simple_terms(price or 0.0, currency, scale)
-    )
     with ledger.Book.create(book) as opened:
-        print_receipt(
-            opened.create_federation(federation, agreed), as_json, f"{federation} is in the book"
-        )
+        receipt = opened.create_federation(federation, agreed)
+    print_receipt(receipt, as_json, f"{federation} is in the book")
 
 
 def join(
@@ -112,28 +113,23 @@ def terms(
         verax ledger terms book.db --terms new.toml --from-round 50
     """
     if terms is not None:
-        agreed = load_terms(terms)
+        from verax.mechanism import Terms
+
+        agreed = Terms.load(terms)
         with open_book(book, federation) as (opened, name):
             receipt = opened.change_terms(name, agreed, from_round=from_round)
             print_receipt(receipt, as_json, f"new terms from round {from_round} on")
         return
     with open_book(book, federation, read_only=True) as (opened, name):
-        versions = opened.versions(name)
-    rows = [
-        {
-            "from_round": v.from_round,
-            "hash": v.hash,
-            "record": v.sequence,
-            "toml": v.terms.to_toml(),
-        }
-        for v in versions
-    ]
+        rows = [
+            (v.from_round, v.hash, v.sequence, v.terms.to_toml()) for v in opened.versions(name)
+        ]
     if as_json:
-        print_json(rows)
+        keys = ("from_round", "hash", "record", "toml")
+        print_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
-    for row in rows:
-        typer.echo(f"# from round {row['from_round']} on, record {row['record']}, {row['hash']}")
-        typer.echo(row["toml"])
+    for from_round, hash_, sequence, toml in rows:
+        typer.echo(f"# from round {from_round} on, record {sequence}, {hash_}\n{toml}")
 
 
 def limit(
@@ -154,9 +150,3 @@ def limit(
     with open_book(book, federation) as (opened, name):
         units = None if amount == "none" else units_of(amount, opened.terms(name).scale)
         print_receipt(opened.set_limit(name, units, member), as_json, "the limit is set")
-
-
-def _simple_terms(price: float, currency: str, scale: int) -> Any:
-    from verax.mechanism import Price, Terms
-
-    return Terms(Price.constant(price), currency=currency, scale=scale)

@@ -29,7 +29,6 @@ __all__ = [
     "Run",
     "counting",
     "ledger_package",
-    "load_terms",
     "money",
     "open_book",
     "print_json",
@@ -101,13 +100,6 @@ def counting(what: str) -> Generator[Callable[[int], None]]:
     ) as bar:
         line = bar.add_task(what, total=None)
         yield lambda done: bar.advance(line, done)
-
-
-def load_terms(path: Path) -> Any:
-    """Read terms from a file."""
-    from verax.mechanism import Terms
-
-    return Terms.load(path)
 
 
 def units_of(amount: str, scale: int) -> int:
