@@ -17,7 +17,6 @@ import tomli_w
 __all__ = ["Option", "check_choice", "from_toml", "option", "options", "read", "to_toml", "write"]
 
 _T = TypeVar("_T")
-Rows = tuple[tuple[float, ...], ...]
 
 
 def option(default: Any, help_: str, name: str = "") -> Any:

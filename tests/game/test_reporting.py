@@ -71,7 +71,7 @@ def test_a_reporting_of_ones_own_is_named_by_its_module():
     assert reporting_of(OwnMomentum().text) == OwnMomentum()
     assert OwnMomentum().describe(10) == "OwnMomentum (memory 0.5)"
     with pytest.raises(ValueError, match="cannot be found again by name"):
-        OwnMomentum(0.7).text  # noqa: B018
+        str(OwnMomentum(0.7).text)
 
 
 def test_a_reporting_may_remember_what_it_sent():

@@ -252,7 +252,7 @@ class Plan:
             raise ValueError(f"client {wrong[0]} does not exist, clients are 0 … {N - 1}")
         for name in (self.protocol.aggregator, *self.prices.robust):
             _aggregator(name).check(N)
-        self.reward  # noqa: B018 — reading it checks it
+        reward_of(self.prices.reward, N)
         if not self.tried:
             raise ValueError("nothing is tried: the grid holds honesty alone; add a scale")
 
