@@ -14,8 +14,6 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
 
-__all__ = ["Option", "check_choice", "from_toml", "option", "options", "read", "to_toml", "write"]
-
 _T = TypeVar("_T")
 
 

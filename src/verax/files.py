@@ -7,8 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
-__all__ = ["cache_folder", "write_bytes", "write_text", "write_with"]
-
 
 def write_with(path: Path, write: Callable[[IO[bytes]], object]) -> None:
     """Let `write` fill a file; a crash or a full disk leaves what was there before."""

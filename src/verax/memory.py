@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__all__ = ["free_memory", "memory_of"]
-
 
 def free_memory() -> int:
     """Bytes that this machine has free."""

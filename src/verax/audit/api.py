@@ -28,8 +28,6 @@ from verax.learning import Task
 from verax.mechanism import Terms
 from verax.plugins import is_reference
 
-__all__ = ["Audit", "audit"]
-
 
 @dataclass(frozen=True, eq=False)
 class Audit:

@@ -14,8 +14,6 @@ from verax.audit.plan.plan import Plan
 from verax.cli.bars import progress_bar
 from verax.cli.options import given_options, with_options
 
-__all__ = ["audit"]
-
 
 @with_options(Plan)
 def audit(

@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-__all__ = ["Bar", "progress_bar"]
-
 
 class Bar:
     """A line of a progress bar that moves forward."""

@@ -15,8 +15,6 @@ from verax.mechanism import Problem, Schedule, constant_steps
 from verax.mechanism import guarantees as theorem
 from verax.mechanism import schedule as schedules
 
-__all__ = ["bounds"]
-
 
 def bounds(
     clients: Annotated[int, typer.Option(help="N, the number of clients.")],

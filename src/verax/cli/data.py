@@ -17,8 +17,6 @@ from verax.cli.bars import progress_bar
 if TYPE_CHECKING:
     from verax.tasks.leaf import Leaf
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True, help="Data in LEAF's layout.")
 
 

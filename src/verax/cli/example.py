@@ -13,8 +13,6 @@ from rich.table import Table
 
 from verax.game import Bayesian, OneRound, four_clients
 
-__all__ = ["app"]
-
 app = typer.Typer(no_args_is_help=True, help="The paper's small games: numbers and a figure.")
 
 Out = Annotated[Path, typer.Option(help="Folder for the figure (PNG and SVG).")]

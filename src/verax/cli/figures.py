@@ -9,8 +9,6 @@ from matplotlib.figure import Figure
 
 from verax.game import OneRound, Quadratics
 
-__all__ = ["four_clients", "mean_estimation"]
-
 _COLOURS = ("#0b6e99", "#5b8c2a", "#b5651d", "#7a4fa3")
 _LOUD = "#c8102e"
 

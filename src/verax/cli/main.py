@@ -9,8 +9,6 @@ import typer
 from verax import __version__
 from verax.cli import audit, bounds, data, example, ledger, reproduce, watch
 
-__all__ = ["app", "main"]
-
 # What a wrong command line raises; its name depends on whether typer carries a click of its own.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
 _STOPPED = 130  # as shells say it for Ctrl-C

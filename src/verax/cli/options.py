@@ -10,8 +10,6 @@ import typer
 
 from verax.documents import Option, options
 
-__all__ = ["given_options", "with_options"]
-
 
 def with_options(settings: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every setting of a dataclass.

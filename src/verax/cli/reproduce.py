@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from verax.audit.plan import Plan
     from verax.learning import Task
 
-__all__ = ["reproduce"]
-
 
 def reproduce(
     figure: Annotated[

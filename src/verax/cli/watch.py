@@ -13,8 +13,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-__all__ = ["watch"]
-
 #: Lines of the table that are not members: title, heading, borders, alarms.
 _OTHER_LINES = 12
 

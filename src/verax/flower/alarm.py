@@ -21,8 +21,6 @@ from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
-__all__ = ["Alarm", "norms_of"]
-
 
 class Alarm:
     """The alarm of one run.

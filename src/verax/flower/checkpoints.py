@@ -19,8 +19,6 @@ from flwr.app import Array, ArrayRecord
 
 from verax.files import write_with
 
-__all__ = ["Checkpoints"]
-
 _KEPT = 2  # the models after the round that is being booked and after the one before
 
 

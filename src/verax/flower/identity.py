@@ -27,8 +27,6 @@ from cryptography.hazmat.primitives import serialization
 from verax.ledger import Book, BookError
 from verax.mechanism import Terms
 
-__all__ = ["Identity", "Member", "Node", "Roster", "fingerprint", "node_of"]
-
 #: `auto`: the key of nodes that were registered under a name, else the node id.
 Identity = Literal["auto", "key", "node"]
 

@@ -18,8 +18,6 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-__all__ = ["LocalGrid", "run_in_process"]
-
 _FIRST = 100  # the first node id; 1 is the SuperLink
 
 

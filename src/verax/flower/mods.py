@@ -21,8 +21,6 @@ from verax.game import Reporting, ScaleAndNoise, Sender, reporting_of
 from verax.game.reporting import flattened, unflattened
 from verax.mechanism import squared_norms
 
-__all__ = ["misreport", "record_updates"]
-
 _STATE = "verax.misreport"
 
 

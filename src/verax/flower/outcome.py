@@ -12,8 +12,6 @@ from verax.ledger import Receipt
 from verax.ledger.money import format_units
 from verax.mechanism import Terms
 
-__all__ = ["log_round", "round_metrics"]
-
 _log = logging.getLogger("flwr.verax")
 
 

@@ -22,8 +22,6 @@ from numpy.typing import NDArray
 
 from verax.mechanism import Status
 
-__all__ = ["Reply", "SentModel", "check_metrics", "check_reply", "decode", "differing_metrics"]
-
 #: The largest example count; float64 holds whole numbers exactly up to here.
 _MAX_EXAMPLES = 2.0**53
 

@@ -28,8 +28,6 @@ from verax.flower.weighing import (
 from verax.ledger import Report
 from verax.mechanism import Statistics, Terms, gram_of_updates, rule_named, squared_norms
 
-__all__ = ["Asked", "Collected", "source_of"]
-
 _log = logging.getLogger("flwr.verax")
 
 #: The largest charge of one update, in minor units. float64 counts exactly up to here, and the

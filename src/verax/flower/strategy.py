@@ -29,8 +29,6 @@ from verax.flower.weighing import innermost, reply_weights
 from verax.ledger import Book, BookError, BookUnavailableError, Receipt, Report
 from verax.mechanism import Terms, rule_named
 
-__all__ = ["PaidStrategy"]
-
 _log = logging.getLogger("flwr.verax")
 
 _POLL_SECONDS = 0.2

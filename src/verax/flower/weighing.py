@@ -32,16 +32,6 @@ from flwr.serverapp.strategy import (
 from verax.flower.replies import Reply
 from verax.mechanism import Terms
 
-__all__ = [
-    "ReplyWeights",
-    "effective_weights",
-    "fixed_weights",
-    "innermost",
-    "loss_weight",
-    "reply_weights",
-    "set_examples",
-]
-
 _MAX_LOSS_WEIGHT = 1e150
 
 

@@ -16,19 +16,6 @@ import numpy as np
 from verax.game.reporting import Array, Layers, Reporting, Seen
 from verax.plugins import is_reference, load
 
-__all__ = [
-    "Adaptive",
-    "Directional",
-    "Honest",
-    "Mixed",
-    "Noise",
-    "Scale",
-    "ScaleAndNoise",
-    "Stretch",
-    "Timed",
-    "reporting_of",
-]
-
 
 @dataclass(frozen=True)
 class ScaleAndNoise(Reporting):

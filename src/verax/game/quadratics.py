@@ -19,8 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from verax.mechanism import Blocks, Sensitivities, SquaredNorm, pay
 
-__all__ = ["BestResponse", "Quadratics", "Trajectory", "four_clients"]
-
 Array = NDArray[np.float64]
 
 

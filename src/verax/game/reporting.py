@@ -28,8 +28,6 @@ from numpy.typing import NDArray
 
 from verax.plugins import reference
 
-__all__ = ["Array", "Layers", "Reporting", "Seen", "Sender", "flattened", "unflattened"]
-
 Array = NDArray[np.float64]
 
 #: An update or a message: one array for each array of the model, of NumPy or of JAX.

@@ -18,16 +18,6 @@ import numpy as np
 
 from verax.plugins import is_reference, load, reference
 
-__all__ = [
-    "REWARDS",
-    "GroupLoss",
-    "LogisticReward",
-    "OwnLoss",
-    "Reward",
-    "Rivalry",
-    "reward_of",
-]
-
 #: max over F > 0 of √(2F) · |d/dF 1/(1+exp(−1/F))|: by smoothness ‖∇F‖ ≤ √(2HF) for F ≥ 0.
 _LOGISTIC_GRADIENT = 0.42002
 

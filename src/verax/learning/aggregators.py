@@ -26,23 +26,6 @@ from verax.learning.vectors import Messages, gram_matrix, per_client, weighted_s
 from verax.mechanism import Statistics
 from verax.plugins import is_reference, load, reference
 
-__all__ = [
-    "AGGREGATORS",
-    "Aggregator",
-    "Clipped",
-    "CoordinateWise",
-    "GeometricMedian",
-    "GramWeighted",
-    "Krum",
-    "Mean",
-    "Median",
-    "MultiKrum",
-    "NormWeighted",
-    "TrimmedMean",
-    "WeightedMean",
-    "aggregator_of",
-]
-
 Array = jax.Array
 
 # XLA sorts one coordinate at a time. Up to so many values, exchanging neighbours is faster.

@@ -10,8 +10,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["batch_indices", "participants"]
-
 
 def batch_indices(
     sizes: NDArray[np.intp],

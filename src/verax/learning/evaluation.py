@@ -16,8 +16,6 @@ import numpy as np
 
 from verax.learning.task import Batch
 
-__all__ = ["Samples"]
-
 Array = jax.Array
 
 

@@ -20,8 +20,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["Factored", "dense", "is_factored", "keep_factors", "value_and_factored_gradient"]
-
 Array = jax.Array
 
 # About how many numbers a core's cache holds; moving more of them costs more than computing.

@@ -14,15 +14,6 @@ from verax.game import Honest, Reporting
 from verax.learning.batches import batch_indices, participants
 from verax.learning.protocol import Protocol
 
-__all__ = [
-    "Behaviour",
-    "RunInputs",
-    "Seeds",
-    "SegmentInputs",
-    "sample_positions",
-    "who_is_present",
-]
-
 
 @dataclass(frozen=True)
 class Seeds:

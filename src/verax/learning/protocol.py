@@ -14,8 +14,6 @@ from typing import Literal
 from verax.documents import check_choice
 from verax.learning.aggregators import Aggregator, Mean
 
-__all__ = ["Kind", "Protocol"]
-
 Kind = Literal["fedsgd", "fedavg"]
 
 

@@ -27,20 +27,6 @@ from verax.learning.vectors import (
 )
 from verax.mechanism import Statistics
 
-__all__ = [
-    "GRAM_LIMIT",
-    "Deviation",
-    "Memory",
-    "MessageMaker",
-    "RoundRecord",
-    "client_updates",
-    "federated_round",
-    "first_memory",
-    "maker_of",
-    "server_move",
-    "server_step",
-]
-
 Array = jax.Array
 
 #: Up to this many clients the whole Gram matrix of a round is recorded.

@@ -25,8 +25,6 @@ from verax.learning.inputs import Seeds
 from verax.learning.simulator import QUICK_COMPILE, Simulator
 from verax.learning.task import Batch
 
-__all__ = ["Similarity", "label_distances", "measure_similarity"]
-
 Array = NDArray[np.float64]
 
 _COMPARED_CLIENTS = 500

@@ -38,8 +38,6 @@ from verax.learning.task import Batch, Gradient
 from verax.learning.vectors import per_client, size_of, squared_norms, weighted_sum
 from verax.mechanism import Statistics
 
-__all__ = ["MemoryLimits", "can_stream", "chunk_size", "streamed_round"]
-
 Array = jax.Array
 
 _LARGEST_CHUNK = 256

@@ -14,8 +14,6 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Batch", "Gradient", "PaddedSamples", "Task"]
-
 #: Arrays with the same first axis: one client's samples, or a part of them.
 Batch = tuple[Any, ...]
 

@@ -14,16 +14,6 @@ import jax.numpy as jnp
 
 from verax.learning.factored import Factored, is_factored
 
-__all__ = [
-    "Messages",
-    "gram_matrix",
-    "inner_products",
-    "per_client",
-    "size_of",
-    "squared_norms",
-    "weighted_sum",
-]
-
 Array = jax.Array
 
 # XLA multiplies few long rows slowly on a CPU; up to so many clients, loops over pairs are faster.

@@ -3,10 +3,12 @@
 Needs the extra `ledger` (and `postgres` for PostgreSQL).
 """
 
-from verax.ledger.book import Book, OverLimit, Receipt, Record, Transfer
+from verax.ledger.book import Book, Transfer
 from verax.ledger.engine import BookError, BookUnavailableError
+from verax.ledger.queries import OverLimit
 from verax.ledger.round import Report
 from verax.ledger.state import Account
+from verax.ledger.store import Receipt, Record
 
 __all__ = [
     "Account",

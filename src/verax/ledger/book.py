@@ -22,21 +22,18 @@ from verax.ledger.canonical import digest
 from verax.ledger.engine import BookError
 from verax.ledger.limits import check_amount, check_bookable, check_round
 from verax.ledger.names import check_name
-from verax.ledger.queries import BookReader, OverLimit
+from verax.ledger.queries import BookReader
 from verax.ledger.reports import match_reports, new_members, ordered_gram, refuse_difference
 from verax.ledger.round import Report, round_content
 from verax.ledger.state import ESCROW, FederationState, join_record
 from verax.ledger.store import (
     Receipt,
-    Record,
     advance,
     insert_record,
     lookup_head,
     make_receipt,
 )
 from verax.mechanism import Terms, rule_named
-
-__all__ = ["Book", "OverLimit", "Receipt", "Record", "Transfer"]
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,6 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["GENESIS", "digest", "encode"]
-
 #: The previous hash of a federation's first record.
 GENESIS = "0" * 64
 

@@ -24,8 +24,6 @@ from verax.ledger.book import Book
 from verax.ledger.canonical import encode
 from verax.ledger.engine import BookError
 
-__all__ = ["load_key", "make_checkpoint", "new_key", "public_key"]
-
 
 def make_checkpoint(
     book: Book, federation: str, key: Ed25519PrivateKey | None = None

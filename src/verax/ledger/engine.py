@@ -19,16 +19,6 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import QueuePool
 
-__all__ = [
-    "BookError",
-    "BookUnavailableError",
-    "book_url",
-    "make_engine",
-    "readable",
-    "reading",
-    "writing",
-]
-
 _WRITE = "verax_write"
 
 

@@ -19,8 +19,6 @@ from verax.ledger.engine import BookError
 from verax.ledger.store import entries_of
 from verax.ledger.verify import verify
 
-__all__ = ["default_name", "export_book", "import_book"]
-
 _BATCH = 500
 
 

@@ -6,8 +6,6 @@ from verax.ledger.engine import BookError
 from verax.ledger.money import MAX_AMOUNT
 from verax.mechanism import Terms
 
-__all__ = ["check_amount", "check_bookable", "check_round"]
-
 
 def check_round(name: str, value: int) -> None:
     """Refuse a round that is not a whole number in 1 … 2^63 − 1."""

@@ -17,8 +17,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["MAX_AMOUNT", "format_units", "to_units"]
-
 #: The largest amount that a book can hold, in minor units: 63 bits.
 MAX_AMOUNT = 2**63 - 1
 

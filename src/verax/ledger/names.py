@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["as_seen", "check_name"]
-
 _MAX_LENGTH = 500
 # Control and format characters (bidirectional marks, zero width), surrogates, private and
 # unassigned characters, line and paragraph separators.

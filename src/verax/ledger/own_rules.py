@@ -11,8 +11,6 @@ from verax.ledger.verify import Measure
 from verax.mechanism import Rule, Statistics, rule_named, spread
 from verax.mechanism.rule import measure
 
-__all__ = ["measures_of"]
-
 
 def measures_of(names: Iterable[str]) -> dict[str, Measure]:
     """What `verax.ledger.verify.verify` takes as `rules`: a measure for each name."""

@@ -13,8 +13,6 @@ from verax.ledger.state import ESCROW, Account, FederationState, TermsVersion
 from verax.ledger.store import Record, Store, find_head
 from verax.mechanism import Terms
 
-__all__ = ["BookReader", "OverLimit"]
-
 _BATCH = 256
 
 

@@ -15,8 +15,6 @@ from verax.ledger.round import Report, ReportRow, round_inputs
 from verax.ledger.state import FederationState, TermsVersion, join_record
 from verax.mechanism import Terms
 
-__all__ = ["by_account", "match_reports", "new_members", "ordered_gram", "refuse_difference"]
-
 
 def new_members(
     state: FederationState,

@@ -20,8 +20,6 @@ from verax.ledger.money import to_units
 from verax.ledger.state import Account, FederationState, TermsVersion
 from verax.mechanism import Rule, Statistics, Status, Terms, charge, rule_named, spread
 
-__all__ = ["Booked", "Report", "ReportRow", "booked_statistic", "round_content", "round_inputs"]
-
 #: What is booked for a rule: a number per member, or the inner products of the updates.
 Booked = Literal["norms", "misreport", "gram"]
 

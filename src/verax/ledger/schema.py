@@ -21,8 +21,6 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-__all__ = ["VERSION", "account", "entry", "federation", "metadata", "record", "version"]
-
 #: The version of these tables; a book with another version is not opened.
 VERSION = 1
 

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from verax.ledger.book import Transfer
 from verax.ledger.engine import BookError
 
-__all__ = ["EXACT", "Settlement", "settle"]
-
 #: The largest number of members with a balance for which the fewest transfers are found.
 EXACT = 12
 

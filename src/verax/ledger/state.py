@@ -16,8 +16,6 @@ from verax.ledger.engine import BookError
 from verax.ledger.names import as_seen
 from verax.mechanism import Terms
 
-__all__ = ["ESCROW", "Account", "FederationState", "TermsVersion", "join_record"]
-
 #: The account that holds deposits: the counterpart of what members pay in.
 ESCROW = 0
 

@@ -22,8 +22,6 @@ from verax.ledger.round import Report, round_content
 from verax.ledger.state import Account, FederationState
 from verax.mechanism import BUILT_IN
 
-__all__ = ["Statement", "StatementLine", "make_statement", "to_csv", "to_html", "to_json"]
-
 
 @dataclass(frozen=True)
 class StatementLine:

@@ -25,19 +25,6 @@ from verax.ledger.canonical import GENESIS, digest, encode
 from verax.ledger.engine import BookError, BookUnavailableError, make_engine, reading, writing
 from verax.ledger.state import ESCROW, FederationState
 
-__all__ = [
-    "Head",
-    "Receipt",
-    "Record",
-    "Store",
-    "advance",
-    "entries_of",
-    "find_head",
-    "insert_record",
-    "lookup_head",
-    "make_receipt",
-]
-
 _ATTEMPTS = 4
 _CREATION_LOCK = 0x7665726178  # any number that is the same in all processes
 

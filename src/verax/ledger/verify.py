@@ -28,8 +28,6 @@ from operator import ge, sub
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Finding", "Measure", "Verification", "federations", "verify"]
-
 #: What a payment rule measures. Called with the round's statistics (one number per participant,
 #: None for those not ok) or None, with the Gram matrix of the ok participants or None, and with one
 #: boolean per participant that says who is ok. Returns one number per participant, and how many

@@ -18,8 +18,6 @@ from verax.mechanism.rules import rule_named
 from verax.mechanism.statistics import Statistics
 from verax.mechanism.terms import Action, Terms
 
-__all__ = ["Status", "charge"]
-
 #: What became of a member's update in a round.
 Status = Literal["ok", "missing", "rejected", "error"]
 _STATUSES: tuple[str, ...] = get_args(Status)

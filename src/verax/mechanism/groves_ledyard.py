@@ -18,8 +18,6 @@ import numpy as np
 
 from verax.mechanism.statistics import Array, Mask, Statistic, Statistics
 
-__all__ = ["GrovesLedyard"]
-
 
 @dataclass(frozen=True)
 class GrovesLedyard:

@@ -30,17 +30,6 @@ from verax.mechanism.influence import log_remaining, printed_log_growth
 from verax.mechanism.problem import Problem, decaying_offset
 from verax.mechanism.schedule import log_lambda
 
-__all__ = [
-    "Guarantee",
-    "convergence",
-    "growing_heterogeneity",
-    "payments_corrected",
-    "payments_printed",
-    "payments_repaired",
-    "truthfulness_printed",
-    "truthfulness_repaired",
-]
-
 Array = NDArray[np.float64]
 
 _PROOF_GAP = "not a valid bound: it ignores that a deviation changes later payments"

@@ -19,8 +19,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Estimate", "Heterogeneity", "box_points", "estimate", "exact_for_quadratics"]
-
 Array = NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ from numpy.typing import NDArray
 
 from verax.mechanism.problem import Problem
 
-__all__ = ["contraction", "log_remaining", "printed_log_growth"]
-
 Array = NDArray[np.float64]
 
 

@@ -9,8 +9,6 @@ import numpy as np
 
 from verax.mechanism.statistics import Array, Mask, Statistic, Statistics
 
-__all__ = ["NoPayment"]
-
 
 @dataclass(frozen=True)
 class NoPayment:

@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["gram_of_updates", "squared_norm", "squared_norms"]
-
 Array = NDArray[np.float64]
 Arrays = Sequence[NDArray[Any]]
 

@@ -16,8 +16,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Blocks", "Price", "refined_blocks"]
-
 Array = NDArray[np.float64]
 Row = tuple[float, ...]
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Problem", "constant_steps", "decaying_offset", "decaying_steps", "given_steps"]
-
 
 @dataclass(frozen=True, eq=False)
 class Problem:

@@ -25,8 +25,6 @@ from numpy.typing import NDArray
 
 from verax.mechanism.price import Blocks, Price
 
-__all__ = ["ProfilePrices", "Sensitivities", "common_profile", "individual_profile"]
-
 Array = NDArray[np.float64]
 
 #: Above this condition number a block's prices are differences of nearly equal numbers: what the

@@ -25,8 +25,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from verax.mechanism.statistics import Array, Mask, Statistic, Statistics, checked, refuse
 
-__all__ = ["Payments", "Rule", "balance", "measure", "pay", "spread"]
-
 
 class Rule(Protocol):
     """What a round's statistics say about each client."""

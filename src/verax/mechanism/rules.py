@@ -12,8 +12,6 @@ from verax.mechanism.squared_distance import SquaredDistance
 from verax.mechanism.squared_norm import SquaredNorm
 from verax.plugins import is_reference, load, reference
 
-__all__ = ["BUILT_IN", "check_rule_name", "rule_named", "rule_text"]
-
 #: The rules that come with Verax.
 BUILT_IN: tuple[Rule, ...] = (
     SquaredNorm(),

@@ -20,17 +20,6 @@ from numpy.typing import ArrayLike, NDArray
 from verax.mechanism.influence import contraction, log_remaining, printed_log_growth
 from verax.mechanism.problem import Problem, given_steps
 
-__all__ = [
-    "Schedule",
-    "groves_ledyard",
-    "log_lambda",
-    "paper",
-    "repaired",
-    "sharp",
-    "spot_audit",
-    "stable_epsilon",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -21,8 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from verax.mechanism.rule import Payments, pay
 from verax.mechanism.statistics import Array, Mask, Statistic, Statistics
 
-__all__ = ["Drawn", "SpotAudit", "draw", "round_odds", "spot_audit_gain"]
-
 
 @dataclass(frozen=True)
 class SpotAudit:

@@ -16,8 +16,6 @@ import numpy as np
 
 from verax.mechanism.statistics import Array, Mask, Statistic, Statistics
 
-__all__ = ["SquaredDistance"]
-
 
 @dataclass(frozen=True)
 class SquaredDistance:

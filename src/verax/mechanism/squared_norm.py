@@ -13,8 +13,6 @@ from typing import ClassVar
 
 from verax.mechanism.statistics import Array, Mask, Statistic, Statistics
 
-__all__ = ["SquaredNorm"]
-
 
 @dataclass(frozen=True)
 class SquaredNorm:

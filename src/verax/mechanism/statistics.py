@@ -18,8 +18,6 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Array", "Mask", "Statistic", "Statistics", "checked", "distances_to_mean", "refuse"]
-
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 

@@ -20,8 +20,6 @@ from verax.mechanism.price import Array, Price, Row, check_rows
 from verax.mechanism.rules import check_rule_name
 from verax.mechanism.squared_norm import SquaredNorm
 
-__all__ = ["Action", "Policy", "Terms", "WeightKind", "Weights"]
-
 #: What an update that did not come, was broken, or failed costs: nothing; a fixed fee that the
 #: participants share; or what the largest update of the round costs.
 Action = Literal["excuse", "flat-fee", "largest"]

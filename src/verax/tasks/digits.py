@@ -17,8 +17,6 @@ from verax.learning.task import Task
 from verax.tasks import partition
 from verax.tasks.models import perceptron
 
-__all__ = ["SOFTMAX_L2", "digits", "softmax_constants"]
-
 #: λ of the softmax model.
 SOFTMAX_L2 = 0.01
 

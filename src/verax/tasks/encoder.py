@@ -23,8 +23,6 @@ from numpy.typing import NDArray
 
 from verax.files import cache_folder, write_with
 
-__all__ = ["Encoder", "embed"]
-
 _LONGEST = 128  # tokens; a tweet has fewer
 _TOGETHER = 64  # texts
 _STEP = 16  # lengths are rounded up to it, so that few shapes are compiled

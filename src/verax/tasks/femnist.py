@@ -9,8 +9,6 @@ from verax.tasks.leaf import group_users, load_leaf
 from verax.tasks.leaf.task import leaf_task
 from verax.tasks.models import cnn
 
-__all__ = ["femnist"]
-
 
 def femnist(
     path: str | Path,

@@ -11,8 +11,6 @@ from verax.tasks.femnist import femnist
 from verax.tasks.sent140 import sent140
 from verax.tasks.shakespeare import shakespeare
 
-__all__ = ["TASKS", "named"]
-
 #: The models that each task knows, its own first.
 TASKS: dict[str, tuple[str, ...]] = {
     "digits": ("mlp", "softmax"),

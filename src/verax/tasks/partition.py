@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SPLITS", "by_label", "by_size", "dirichlet", "iid", "train_test"]
-
 Positions = list[NDArray[np.intp]]
 
 #: The splits that a plan can name.

@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike
 from verax.game import Quadratics
 from verax.learning.task import Batch, Task
 
-__all__ = ["quadratics"]
-
 
 def quadratics(
     game: Quadratics,

@@ -11,8 +11,6 @@ from verax.tasks.leaf import group_users, load_leaf
 from verax.tasks.leaf.task import leaf_task
 from verax.tasks.models import perceptron
 
-__all__ = ["sent140"]
-
 
 def sent140(
     path: str | Path,

@@ -9,8 +9,6 @@ from verax.tasks.leaf import group_users, load_leaf
 from verax.tasks.leaf.task import leaf_task
 from verax.tasks.models import lstm
 
-__all__ = ["shakespeare"]
-
 
 def shakespeare(path: str | Path, clients: int = 3, split: str = "shuffled", seed: int = 0) -> Task:
     """LEAF's Shakespeare.

@@ -28,8 +28,6 @@ from verax.mechanism import (
     individual_profile,
 )
 
-__all__ = ["KINDS", "Candidate", "JudgedRule", "judge_rule"]
-
 Array = NDArray[np.float64]
 
 #: The kinds of price, in the order of what they can do.

@@ -18,8 +18,6 @@ from verax.audit.run.record import RecordedRun
 from verax.game import Reporting
 from verax.mechanism import Rule
 
-__all__ = ["Evidence"]
-
 Array = NDArray[np.float64]
 
 

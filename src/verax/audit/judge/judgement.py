@@ -19,8 +19,6 @@ from verax.audit.plan import Plan
 from verax.audit.run.record import load_runs
 from verax.learning import Task
 
-__all__ = ["ComparedRule", "Judgement", "judge"]
-
 Array = NDArray[np.float64]
 
 

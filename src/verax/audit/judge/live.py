@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from verax.audit.judge.windows import interval
 from verax.mechanism import SquaredNorm, pay
 
-__all__ = ["CANNOT_TELL", "Live", "LiveMember", "judge_live"]
-
 Array = NDArray[np.float64]
 
 #: What norms alone cannot tell; printed with every judgement.

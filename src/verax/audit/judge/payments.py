@@ -17,8 +17,6 @@ from verax.audit.run.record import RecordedRun
 from verax.mechanism import Rule, Statistics, balance
 from verax.mechanism.rule import measure
 
-__all__ = ["RulePayments", "measured"]
-
 Array = NDArray[np.float64]
 
 #: How many recorded numbers are measured at a time.

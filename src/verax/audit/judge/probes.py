@@ -25,8 +25,6 @@ from verax.audit.run.runs import probes
 from verax.game import Reporting
 from verax.mechanism import Rule, Sensitivities
 
-__all__ = ["mean_of", "sensitivities"]
-
 Array = NDArray[np.float64]
 
 

@@ -9,8 +9,6 @@ from verax.audit.judge.windows import interval
 from verax.mechanism import Price, Terms, Weights
 from verax.mechanism.rules import rule_text
 
-__all__ = ["propose", "terms_toml"]
-
 
 def propose(judgement: Judgement) -> Terms:
     """The price that holds best, exactly as it was judged, with allowances.

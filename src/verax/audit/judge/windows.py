@@ -17,8 +17,6 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["Interval", "Window", "best_price", "common_window", "find_window", "interval", "valley"]
-
 Array = NDArray[np.float64]
 
 

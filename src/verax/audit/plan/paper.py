@@ -14,8 +14,6 @@ from pathlib import Path
 from verax.audit.plan.plan import Plan
 from verax.game import ScaleAndNoise
 
-__all__ = ["FIGURES", "NOISE_SCALES", "PRESETS", "PaperFigure", "Preset", "plan_of"]
-
 #: Samples per gradient, as in the authors' code.
 _BATCH = {"femnist": 32, "shakespeare": 16, "sent140": 32}
 

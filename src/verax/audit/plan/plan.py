@@ -32,16 +32,6 @@ from verax.mechanism.rules import rule_text
 if TYPE_CHECKING:
     from verax.learning import Aggregator, Protocol
 
-__all__ = [
-    "DeviationPlan",
-    "Plan",
-    "PricePlan",
-    "ProtocolPlan",
-    "RecordPlan",
-    "SeedPlan",
-    "TaskPlan",
-]
-
 Row = tuple[float, ...]
 
 #: No audit runs longer; more is a slip of the keyboard.

@@ -12,8 +12,6 @@ from verax.learning import Batch, Task
 from verax.plugins import is_reference, load
 from verax.tasks import named
 
-__all__ = ["task_of"]
-
 
 def task_of(plan: Plan, progress: Callable[[int], None] | None = None) -> Task:
     """The task that a plan describes; `progress` is told how many texts were just encoded."""

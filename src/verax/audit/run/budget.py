@@ -9,8 +9,6 @@ from __future__ import annotations
 from verax.learning.round import GRAM_LIMIT
 from verax.learning.streaming import MemoryLimits
 
-__all__ = ["check_memory", "memory_for_runs", "needed", "run_bytes"]
-
 _PROCESS = 600 * 2**20  # measured: 0.4 to 0.7 GB, most of it for compiling
 _NUMBER = 4  # bytes
 

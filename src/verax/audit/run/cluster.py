@@ -24,8 +24,6 @@ from verax.audit.run.worker import Progress, Worker
 from verax.files import write_bytes
 from verax.learning import Task
 
-__all__ = ["run_on_ray"]
-
 #: How often a batch is tried before the audit gives up.
 _TRIES = 4
 

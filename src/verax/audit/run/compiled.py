@@ -10,8 +10,6 @@ import jax
 
 from verax.files import cache_folder
 
-__all__ = ["remember_compiled"]
-
 
 def remember_compiled() -> None:
     """Keep what this process compiles, and use what other processes on such machines compiled.

@@ -11,8 +11,6 @@ from verax.audit.run.execute import total_rounds
 from verax.audit.run.runs import batch_width
 from verax.learning import Behaviour, Protocol, Seeds, Simulator, Task
 
-__all__ = ["RunEstimate", "estimate", "rounds_per_second"]
-
 _MEASURED = 2  # rounds
 
 

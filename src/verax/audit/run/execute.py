@@ -31,8 +31,6 @@ from verax.files import write_text
 from verax.learning import Task
 from verax.memory import free_memory
 
-__all__ = ["run", "total_rounds"]
-
 
 def run(
     plan: Plan,

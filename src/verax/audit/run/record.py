@@ -23,16 +23,6 @@ from verax.game import reporting_of
 from verax.learning import Outcome
 from verax.mechanism import Statistics
 
-__all__ = [
-    "RecordedRun",
-    "batch_tables",
-    "load_runs",
-    "read_part",
-    "read_table",
-    "write_part",
-    "write_table",
-]
-
 Array = NDArray[np.float64]
 
 

@@ -14,8 +14,6 @@ from verax.audit.run.budget import run_bytes
 from verax.game import Honest, Reporting, Scale, Stretch
 from verax.learning import Behaviour
 
-__all__ = ["Run", "RunBatch", "all_runs", "batch_width", "batches_of", "branch_rounds"]
-
 Role = Literal["honest", "deviation", "control", "probe"]
 
 # A batch computes on as many numbers (parameters × clients × runs) at once as a core's cache holds.

@@ -26,8 +26,6 @@ from verax.learning.round import RoundRecord
 from verax.learning.simulator import joined_records
 from verax.mechanism import Statistics
 
-__all__ = ["Progress", "StoppedError", "Worker", "load_state", "save_state"]
-
 #: Gradients of all clients are compared only if they have together at most so many numbers.
 _COMPARED_NUMBERS = 100_000_000
 

@@ -16,8 +16,6 @@ from matplotlib.figure import Figure
 from verax.audit.judge.windows import valley
 from verax.files import write_bytes
 
-__all__ = ["draw", "plain", "save"]
-
 _COLOURS = ("#0b6e99", "#5b8c2a", "#b5651d", "#7a4fa3", "#2a9d8f", "#8a8a00")
 _LOUD = "#c8102e"
 _MOST_CLIENTS = 6

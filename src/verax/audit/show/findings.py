@@ -13,8 +13,6 @@ import numpy as np
 
 from verax.audit.judge.windows import interval
 
-__all__ = ["findings", "prices_to_draw"]
-
 
 def prices_to_draw(summary: dict[str, Any]) -> list[float]:
     """C = 0, and around the price at which the best constant misreport gains least."""

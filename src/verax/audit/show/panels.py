@@ -19,8 +19,6 @@ from verax.audit.judge.windows import interval, valley
 from verax.audit.show.figures import plain, save
 from verax.audit.show.findings import gain_by_seed, prices_to_draw
 
-__all__ = ["draw_panels"]
-
 _COLOURS = ("#c8102e", "#e08a1e", "#0b6e99", "#5b8c2a", "#7a4fa3")
 
 

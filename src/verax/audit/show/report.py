@@ -19,8 +19,6 @@ import jinja2
 
 from verax.files import write_text
 
-__all__ = ["write_report"]
-
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 

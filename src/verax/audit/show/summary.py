@@ -22,8 +22,6 @@ from verax.audit.show.verdict import NOT_TRIED, reason_of, verdict
 from verax.game import Reporting
 from verax.learning import label_distances
 
-__all__ = ["SCHEDULE_WORDS", "summarise"]
-
 Array = NDArray[np.float64]
 
 # Of more clients than this, only the extremes are listed.

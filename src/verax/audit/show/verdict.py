@@ -10,8 +10,6 @@ from verax.audit.judge.candidates import Candidate
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import interval
 
-__all__ = ["KNOWN_HOLE", "NOT_TRIED", "reason_of", "verdict"]
-
 #: What an audit does not try; the report says so.
 NOT_TRIED = (
     "less noisy updates, unless they are listed as reportings: a member that sends a moving "

@@ -30,8 +30,6 @@ from verax.cli.ledger.shared import (
 if TYPE_CHECKING:
     from verax.ledger import Report
 
-__all__ = ["correct", "deposit", "post", "settle"]
-
 
 def post(
     book: BookOption,

@@ -21,8 +21,6 @@ from verax.cli.ledger.shared import (
     safe,
 )
 
-__all__ = ["checkpoint", "export_", "import_", "verify"]
-
 
 def verify(
     book: BookOption,

@@ -26,8 +26,6 @@ from verax.cli.ledger.shared import (
     print_json,
 )
 
-__all__ = ["balances", "rounds", "statement", "watch"]
-
 
 def rounds(
     book: BookOption, run: Run = None, federation: Federation = None, as_json: AsJson = False

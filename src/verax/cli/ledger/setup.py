@@ -21,8 +21,6 @@ from verax.cli.ledger.shared import (
     units_of,
 )
 
-__all__ = ["create", "join", "leave", "limit", "terms"]
-
 
 def create(
     book: BookOption,

@@ -17,26 +17,6 @@ from rich.text import Text
 if TYPE_CHECKING:
     from verax.ledger import Book, Receipt
 
-__all__ = [
-    "AsJson",
-    "BookOption",
-    "Federation",
-    "FromRound",
-    "Member",
-    "OfRun",
-    "Out",
-    "Rules",
-    "Run",
-    "counting",
-    "ledger_package",
-    "money",
-    "open_book",
-    "print_json",
-    "print_receipt",
-    "safe",
-    "units_of",
-]
-
 BookOption = Annotated[str, typer.Argument(metavar="BOOK", help="A file, or a postgresql:// URL.")]
 Federation = Annotated[
     str | None, typer.Option(help="Which federation; may be left out if BOOK holds one.")

@@ -23,8 +23,6 @@ from verax.files import cache_folder, write_with
 from verax.tasks.leaf.kinds import KINDS, Kind
 from verax.tasks.leaf.stream import Source, read_file
 
-__all__ = ["Leaf", "Part", "kind_of", "load_leaf"]
-
 Progress = Callable[[int], None]
 
 _FORMAT = 1

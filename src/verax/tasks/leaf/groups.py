@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from verax.tasks.leaf.cache import Leaf
 
-__all__ = ["GROUPINGS", "group_users"]
-
 #: How users become clients.
 GROUPINGS = ("shuffled", "by-order", "by-similarity", "users")
 

@@ -13,8 +13,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-__all__ = ["Source", "User", "read_file"]
-
 _CHUNK = 1 << 20
 _SPACE = " \t\n\r"
 _decode = json.JSONDecoder().raw_decode

@@ -12,8 +12,6 @@ from verax.learning.task import Task
 from verax.tasks.leaf.cache import Leaf, Part
 from verax.tasks.models import Model
 
-__all__ = ["leaf_task"]
-
 
 def leaf_task(
     leaf: Leaf,

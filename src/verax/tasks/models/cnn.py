@@ -24,8 +24,6 @@ from verax.tasks.models.cnn_on_cpu import features_on_cpu
 from verax.tasks.models.model import Model
 from verax.tasks.models.start import uniform
 
-__all__ = ["cnn"]
-
 Array = jax.Array
 
 SIDE = 28

@@ -32,8 +32,6 @@ from verax.tasks.models.winograd import (
     tiles_back,
 )
 
-__all__ = ["features_on_cpu"]
-
 Array = jax.Array
 Filters = dict[str, dict[str, Array]]
 

@@ -24,8 +24,6 @@ from verax.tasks.models.lstm_on_cpu import outputs_on_cpu
 from verax.tasks.models.model import Model
 from verax.tasks.models.start import uniform
 
-__all__ = ["lstm"]
-
 Array = jax.Array
 #: (U, W x_t + b of all steps) → h_t of all steps.
 Outputs = Callable[[Array, Array], Array]

@@ -13,8 +13,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-__all__ = ["outputs_on_cpu"]
-
 Array = jax.Array
 
 # Matrices whose rows have a length of a power of two use only a part of the processor's cache. With

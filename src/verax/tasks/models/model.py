@@ -15,8 +15,6 @@ from jax.custom_batching import sequential_vmap
 from verax.learning.factored import value_and_factored_gradient
 from verax.learning.task import Batch
 
-__all__ = ["Model"]
-
 Array = jax.Array
 #: (parameters, samples) → scores.
 Scores = Callable[[Any, Array], Array]

@@ -11,8 +11,6 @@ import numpy as np
 
 from verax.tasks.models.model import Model
 
-__all__ = ["perceptron"]
-
 Array = jax.Array
 Layers = list[dict[str, Array]]
 

@@ -23,17 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "PAD",
-    "TILE",
-    "filters_in",
-    "filters_out",
-    "outputs",
-    "outputs_back",
-    "tiles",
-    "tiles_back",
-]
-
 Array = jax.Array
 
 TILE, PAD = 6, 2
