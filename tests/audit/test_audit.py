@@ -15,6 +15,7 @@ from verax.audit import Plan, audit
 from verax.audit.judge import judge, propose
 from verax.audit.judge.payments import RulePayments
 from verax.audit.plan.task import task_of
+from verax.audit.run.simulated import TaskSubject
 from verax.game import Quadratics, ScaleAndNoise, Stretch
 from verax.learning import Krum, Task
 from verax.mechanism import (
@@ -170,7 +171,7 @@ class TestRecord:
 
             pq.write_table(pa.table({"x": [1]}), folder / name)
         with pytest.raises(ValueError, match=f"{name.split('.')[0]}.*is not a table of an audit"):
-            judge(SMALL, task_of(SMALL), folder)
+            judge(SMALL, TaskSubject(task_of(SMALL)), folder)
 
     def test_a_folder_of_another_plan_or_data_is_refused(self, small, tmp_path):
         with pytest.raises(ValueError, match="audit of another plan; --again replaces it"):

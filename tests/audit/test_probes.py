@@ -10,6 +10,7 @@ from verax.audit import Plan
 from verax.audit.judge.probes import mean_of, sensitivities
 from verax.audit.run.execute import run
 from verax.audit.run.record import load_runs
+from verax.audit.run.simulated import TaskSubject
 from verax.learning import Seeds, Simulator
 from verax.mechanism import SquaredDistance, SquaredNorm
 from verax.tasks import digits
@@ -38,7 +39,7 @@ def task():
 @pytest.fixture(scope="module")
 def recorded(task, tmp_path_factory):
     folder = tmp_path_factory.mktemp("probes") / "audit"
-    run(PLAN, task, folder, workers=1)
+    run(PLAN, TaskSubject(task), folder, workers=1)
     return load_runs(folder)
 
 

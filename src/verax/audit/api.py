@@ -21,6 +21,8 @@ from typing import Any
 from verax.audit.judge import Judgement, judge, propose, terms_toml
 from verax.audit.plan import Plan
 from verax.audit.run.execute import run
+from verax.audit.run.simulated import TaskSubject
+from verax.audit.run.subject import Subject
 from verax.audit.show.report import write_report
 from verax.audit.show.summary import summarise
 from verax.files import write_text
@@ -90,6 +92,30 @@ def audit(
     plan = plan or Plan()
     label = plan.task.name if is_reference(plan.task.name) else task.name
     plan = plan.changed(**{"task": label, "clients": task.clients, **options})
+    return audit_subject(
+        TaskSubject(task),
+        plan,
+        out=out,
+        memory=memory,
+        workers=workers,
+        processes=processes,
+        on=on,
+        progress=progress,
+    )
+
+
+def audit_subject(
+    subject: Subject,
+    plan: Plan,
+    *,
+    out: str | Path | None = None,
+    memory: int | None = None,
+    workers: int | None = None,
+    processes: bool = False,
+    on: str = "",
+    progress: Callable[[int], None] | None = None,
+) -> Audit:
+    """Run what is missing, judge it, and write the report; see `audit` for the arguments."""
     with ExitStack() as stack:
         if out is None:
             folder = (
@@ -99,7 +125,7 @@ def audit(
             folder = Path(out)
         run(
             plan,
-            task,
+            subject,
             folder,
             memory=memory,
             workers=workers,
@@ -107,7 +133,7 @@ def audit(
             on=on,
             progress=progress,
         )
-        judgement = judge(plan, task, folder)
+        judgement = judge(plan, subject, folder)
         summary = summarise(judgement, folder)
     if out is None:
         return Audit(judgement, summary, None)

@@ -33,6 +33,13 @@ def audit(
     on: Annotated[
         str, typer.Option(help="ray, or ray://host:port: do the work on a Ray cluster.")
     ] = "",
+    cache: Annotated[
+        str, typer.Option(help="With --app: disk space for replies that are used again.")
+    ] = "4G",
+    budget: Annotated[
+        str | None,
+        typer.Option(help="With --app: the time it may take, as in 30m; less is then tried."),
+    ] = None,
     again: Annotated[
         bool, typer.Option("--again", help="Remove an earlier audit in the folder first.")
     ] = False,
@@ -57,22 +64,29 @@ def audit(
 ) -> None:
     """Does anybody gain by misreporting, and which price stops it?
 
-    Simulates honest training and many misreports of each client, finds the prices at which none
-    gains, and writes a report to open. Stopped or killed, the same command goes on where it was.
+    Runs honest training and many misreports of each client, finds the prices at which none gains,
+    and writes a report to open. Stopped or killed, the same command goes on where it was. The
+    federation is a task that is simulated, or with --app a Flower app as it is.
 
     For example:
 
         verax audit
         verax audit --clients 5 --split by-label --rounds 300 --out five
         verax audit --aggregator median --scales 0,0.5,1,2,5 --json
+        verax audit --app my-flower-app --clients 4 --budget 30m
         verax audit --from-ledger book.db --matching verax-audit
     """
     if from_ledger is not None:
         _judge_book(from_ledger, federation, run, matching, as_json)
         return
-    start = Plan() if plan is None else _load(plan)
-    chosen = start.changed(**given_options(Plan, options))
-    result = _run(chosen, out, memory, workers, on, again)
+    start, given = None if plan is None else _load(plan), given_options(Plan, options)
+    if again and (out / "plan.toml").exists():
+        shutil.rmtree(out)
+    if given.get("app") or (start and start.app.folder):
+        result = _run_app(start, given, out, workers, on, cache, budget, as_json)
+    else:
+        chosen = (start or Plan()).changed(**given)
+        result = _run(chosen, out, memory, workers, on)
     if as_json:
         typer.echo(json.dumps(result.summary, ensure_ascii=False))
     else:
@@ -84,9 +98,55 @@ def audit(
         raise typer.Exit(3)
 
 
-def _run(
-    plan: Plan, out: Path, memory: str | None, workers: int | None, on: str, again: bool
+def _run_app(
+    start: Plan | None,
+    given: dict[str, Any],
+    out: Path,
+    workers: int | None,
+    on: str,
+    cache: str,
+    budget: str | None,
+    quiet: bool,
 ) -> Any:
+    try:
+        from verax.apps.api import audit_app
+    except ImportError:
+        raise ValueError("--app needs pip install 'verax[flower]'") from None
+    from verax.memory import memory_of
+
+    folder = given.pop("app", "") or (start.app.folder if start else "")
+    show = Console(stderr=True, quiet=quiet)
+    with progress_bar("auditing", "rounds") as bar:
+        return audit_app(
+            folder,
+            given.pop("clients", None),
+            start=start,
+            out=out,
+            workers=workers,
+            on=on,
+            cache=memory_of(cache),
+            budget=None if budget is None else seconds_of(budget),
+            announce=lambda words: show.print(words, highlight=False, markup=False),
+            progress=bar.advance,
+            total=lambda rounds: bar.advance(0, rounds),
+            **given,
+        )
+
+
+def seconds_of(text: str) -> float:
+    """Seconds from a text such as 90s, 30m or 2h."""
+    units = {"s": 1.0, "m": 60.0, "h": 3600.0}
+    digits, unit = text[:-1], text[-1:]
+    try:
+        seconds = float(digits) * units[unit]
+    except (KeyError, ValueError):
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"budget is {text!r}, must be a time such as 90s, 30m or 2h")
+    return seconds
+
+
+def _run(plan: Plan, out: Path, memory: str | None, workers: int | None, on: str) -> Any:
     # Imported here: JAX takes a second to load, and `verax --help` should not wait for it.
     from verax.audit.api import audit as run_audit
     from verax.audit.plan.task import task_of
@@ -95,8 +155,6 @@ def _run(
 
     with progress_bar("reading", "texts encoded") as bar:
         task = task_of(plan, bar.advance)
-    if again and (out / "plan.toml").exists():
-        shutil.rmtree(out)
     allowed = None if memory is None else memory_of(memory)
     with progress_bar("auditing", "rounds", total_rounds(plan)) as bar:
         return run_audit(

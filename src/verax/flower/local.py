@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+
+from verax.flower.randomness import seeded
 
 _FIRST = 100  # the first node id; 1 is the SuperLink
 
@@ -29,6 +32,8 @@ class LocalGrid(Grid):
         clients: the number of nodes; node i has the `partition-id` i.
         run_config: the run's configuration.
         run_id: Flower's number of the run.
+        seed: makes the run reproducible: before each call of the app the global generators are
+            seeded by this number, the client, the round and the kind of message.
     """
 
     def __init__(
@@ -37,8 +42,11 @@ class LocalGrid(Grid):
         clients: int,
         run_config: Mapping[str, Any] | None = None,
         run_id: int = 1,
+        seed: int | None = None,
     ) -> None:
-        self._app, self._run = app, Run.create_empty(run_id)
+        self._app, self._run, self._seed = app, Run.create_empty(run_id), seed
+        self._exchanges = 0
+        self._pushed: dict[str, Message] = {}
         self._ids = itertools.count(1)
         self._contexts = {
             _FIRST + i: Context(
@@ -70,21 +78,44 @@ class LocalGrid(Grid):
         return [NodeInfo(node_id=node, name=f"client-{node - _FIRST}") for node in self._contexts]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        raise NotImplementedError("use send_and_receive: this grid sends and receives in one step")
+        replies = list(self.send_and_receive(messages))
+        ids = [reply.metadata.reply_to_message_id for reply in replies]
+        self._pushed |= dict(zip(ids, replies, strict=True))
+        return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        raise NotImplementedError("use send_and_receive: this grid sends and receives in one step")
+        return [self._pushed.pop(id_) for id_ in message_ids if id_ in self._pushed]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        replies: list[Message] = []
-        for message in sorted(messages, key=lambda m: m.metadata.dst_node_id):
+        requests = sorted(messages, key=lambda m: m.metadata.dst_node_id)
+        self._exchanges += bool(requests)
+        for message in requests:
             message.metadata.__dict__["_message_id"] = f"local {next(self._ids)}"
-            request = copy.deepcopy(message)
-            reply = self._app(request, self._contexts[message.metadata.dst_node_id])
-            replies.append(copy.deepcopy(reply))
-        return replies
+        return [self.reply(message) for message in requests]
+
+    def reply(self, message: Message) -> Message:
+        """What the client answers."""
+        context = self._contexts[message.metadata.dst_node_id]
+        request = copy.deepcopy(message)
+        if self._seed is None:
+            return copy.deepcopy(self._app(request, context))
+        kind = zlib.crc32(message.metadata.message_type.encode())
+        with seeded(self._seed, self.client_of(message), self.round_of(message), kind):
+            return copy.deepcopy(self._app(request, context))
+
+    @staticmethod
+    def client_of(message: Message) -> int:
+        """The partition of the node that a message goes to."""
+        return message.metadata.dst_node_id - _FIRST
+
+    def round_of(self, message: Message) -> int:
+        """The round as the message's configuration gives it, else the number of exchanges."""
+        for config in message.content.config_records.values():
+            if isinstance(round_ := config.get("server-round"), int):
+                return round_
+        return self._exchanges
 
 
 def run_in_process(
@@ -93,6 +124,7 @@ def run_in_process(
     clients: int,
     run_config: Mapping[str, Any] | None = None,
     run_id: int = 1,
+    seed: int | None = None,
 ) -> None:
     """Run a ServerApp and its ClientApp in this process.
 
@@ -102,6 +134,12 @@ def run_in_process(
         clients: the number of nodes.
         run_config: the run's configuration.
         run_id: Flower's number of the run.
+        seed: makes the run reproducible, as an audit of the app does (`verax audit --app`).
     """
-    grid = LocalGrid(client_app, clients, run_config, run_id)
-    server_app(grid, Context(run_id, 1, {}, RecordDict(), dict(run_config or {})))
+    grid = LocalGrid(client_app, clients, run_config, run_id, seed)
+    context = Context(run_id, 1, {}, RecordDict(), dict(run_config or {}))
+    if seed is None:
+        server_app(grid, context)
+        return
+    with seeded(seed):
+        server_app(grid, context)

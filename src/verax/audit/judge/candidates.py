@@ -135,7 +135,7 @@ class JudgedRule:
 def judge_rule(rule: Rule, evidence: Evidence, runs: Sequence[RecordedRun]) -> JudgedRule:
     """Judge a rule with every kind of price."""
     plan = evidence.plan
-    each = sensitivities(plan, runs, rule)
+    each = sensitivities(plan, runs, rule, evidence.lower_step)
     mean = mean_of(each)
     common = common_profile(mean, plan.blocks)
     # Where only some clients can deviate, as in the paper, all are charged alike.

@@ -30,6 +30,7 @@ class Evidence:
 
     plan: Plan
     runs: Sequence[RecordedRun]
+    lower_step: str = "lower the step"  # what to do when training diverges
     aggregator: str = ""
 
     @cached_property
@@ -45,7 +46,7 @@ class Evidence:
             if recorded.diverged and recorded.run.role == "honest":
                 raise ValueError(
                     f"honest training diverged in round {recorded.diverged} (seed "
-                    f"{recorded.run.seed}); lower the step, now {self.plan.protocol.step:g}"
+                    f"{recorded.run.seed}); {self.lower_step}"
                 )
             if recorded.diverged and recorded.run.role == "deviation":
                 known = first.get(recorded.run.reporting, recorded.diverged)

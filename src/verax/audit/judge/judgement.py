@@ -17,7 +17,7 @@ from verax.audit.judge.candidates import KINDS, Candidate, JudgedRule, judge_rul
 from verax.audit.judge.evidence import Evidence
 from verax.audit.plan import Plan
 from verax.audit.run.record import load_runs
-from verax.learning import Task
+from verax.audit.run.subject import Description, Subject
 
 Array = NDArray[np.float64]
 
@@ -39,17 +39,22 @@ class Judgement:
 
     Attributes:
         plan: what was tried.
-        task: on what.
+        subject: on what.
         evidence: the judging runs.
         rules: every rule of the plan that the record allows to judge, in order.
         compared: evidence of the aggregators that are compared.
     """
 
     plan: Plan
-    task: Task
+    subject: Subject
     evidence: Evidence
     rules: list[JudgedRule]
     compared: list[Evidence]
+
+    @cached_property
+    def description(self) -> Description:
+        """The subject in words."""
+        return self.subject.describe(self.plan)
 
     @property
     def main(self) -> JudgedRule:
@@ -89,7 +94,7 @@ class Judgement:
     def larger_step(self) -> tuple[float, Array] | None:
         """The step factor that by itself helps everybody by more than ε, and each one's gain."""
         best: tuple[float, Array] | None = None
-        N = self.task.clients
+        N = self.plan.task.clients
         for deviation, gains in self.evidence.control_gains.items():
             a, _ = deviation.constant or (1.0, 0.0)
             mean = gains.mean(axis=0)
@@ -114,26 +119,25 @@ class Judgement:
         return ComparedRule(name, worst, "–", 0.0, float(evidence.honest_losses.mean()))
 
 
-def judge(plan: Plan, task: Task, folder: Path) -> Judgement:
+def judge(plan: Plan, subject: Subject, folder: Path) -> Judgement:
     """Judge a finished audit from its record alone."""
     runs = load_runs(folder)
-    evidence = Evidence(plan, runs)
+    advice = subject.describe(plan).lower_step
+    evidence = Evidence(plan, runs, advice)
     if not evidence.deviations:
-        raise ValueError(
-            f"every misreport that was tried diverged; lower the step, now {plan.protocol.step:g}"
-        )
+        raise ValueError(f"every misreport that was tried diverged; {advice}")
     rules = [
         judge_rule(rule, evidence, runs)
         for rule in plan.rules
-        if rule.fewest <= task.clients and evidence.has(rule)
+        if rule.fewest <= plan.task.clients and evidence.has(rule)
     ]
     if not rules:
         raise ValueError(
             f"no rule can be judged: {plan.rules[0].name} reads {plan.rules[0].reads}, which were "
             "not recorded (--distances records distances), or needs more clients"
         )
-    compared = [Evidence(plan, runs, name) for name in plan.prices.robust]
-    return Judgement(plan, task, evidence, rules, compared)
+    compared = [Evidence(plan, runs, advice, name) for name in plan.prices.robust]
+    return Judgement(plan, subject, evidence, rules, compared)
 
 
 def _row(candidate: Candidate) -> ComparedRule:

@@ -28,14 +28,16 @@ from verax.mechanism import Rule, Sensitivities
 Array = NDArray[np.float64]
 
 
-def sensitivities(plan: Plan, runs: Sequence[RecordedRun], rule: Rule) -> list[Sensitivities]:
+def sensitivities(
+    plan: Plan, runs: Sequence[RecordedRun], rule: Rule, lower_step: str = "lower the step"
+) -> list[Sensitivities]:
     """R and J of every setting seed."""
     known = {
         (one.run.seed, one.run.client, one.run.reporting): one
         for one in runs
         if one.run.role == "probe"
     }
-    return [_of_seed(plan, known, seed, rule) for seed in plan.seeds.setting]
+    return [_of_seed(plan, known, seed, rule, lower_step) for seed in plan.seeds.setting]
 
 
 def mean_of(each: Sequence[Sensitivities]) -> Sensitivities:
@@ -48,7 +50,11 @@ def mean_of(each: Sequence[Sensitivities]) -> Sensitivities:
 
 
 def _of_seed(
-    plan: Plan, known: dict[tuple[int, int, Reporting], RecordedRun], seed: int, rule: Rule
+    plan: Plan,
+    known: dict[tuple[int, int, Reporting], RecordedRun],
+    seed: int,
+    rule: Rule,
+    lower_step: str,
 ) -> Sensitivities:
     clients, K, N = plan.deviators, len(plan.blocks), plan.task.clients
     reward = np.zeros((len(clients), K))
@@ -61,8 +67,8 @@ def _of_seed(
             diverged = plus.diverged or minus.diverged
             if diverged:
                 raise ValueError(
-                    f"training diverged in round {diverged} of a probe (seed {seed}); lower the "
-                    f"step, now {plan.protocol.step:g}, or --probe, now {plan.prices.probe:g}"
+                    f"training diverged in round {diverged} of a probe (seed {seed}); "
+                    f"{lower_step}, or --probe, now {plan.prices.probe:g}"
                 )
             width = up.a - down.a
             rewards = plan.reward(np.stack([plus.loss, minus.loss]))

@@ -24,19 +24,19 @@ def propose(judgement: Judgement) -> Terms:
     return Terms(
         price=price,
         rule=rule_text(judgement.main.rule),
-        members=judgement.task.names,
+        members=judgement.subject.names,
         allowances=tuple((*row, -sum(row)) for row in rows),
-        weights=Weights("equal"),
+        weights=Weights(judgement.description.weights),
     )
 
 
 def terms_toml(judgement: Judgement) -> str:
     """`terms.toml` with what it rests on as comments."""
     plan, best = judgement.plan, judgement.best
-    names, (low, high) = judgement.task.names, best.common
+    names, (low, high) = judgement.subject.names, best.common
     lines = [
-        f"Proposed by an audit of {judgement.task.name}: {plan.rounds} rounds, "
-        f"{plan.protocol.make()}.",
+        f"Proposed by an audit of {judgement.subject.name}: {plan.rounds} rounds, "
+        f"{judgement.description.protocol}.",
         f"Prices: {best.name}, times {judgement.multiplier:.4g}, set on {plan.seeds.set} seeds and "
         f"judged on {plan.seeds.judge} others,",
         f"against {len(judgement.evidence.deviations)} misreports of each of "

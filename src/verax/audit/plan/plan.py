@@ -65,6 +65,26 @@ class TaskPlan:
 
 
 @dataclass(frozen=True)
+class AppPlan:
+    """A Flower app, audited as it is instead of a task; it decides how the federation trains."""
+
+    folder: str = option("", "A Flower app's folder: audit the app as it is, not a task.", "app")
+    run_config: str = option("", 'What to override, as flwr run takes it: "lr=0.01 epochs=2".')
+    members: str = option("", "Names of the app's members by partition, as in north,south,east.")
+    metric: str = option(
+        "", "The reward: a metric of the app's evaluation; NAME:up if more is better."
+    )
+    seed_key: str = option(
+        "", "The key of the app's own seed in its configuration, which the replicas then set."
+    )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The members' names, if they were given."""
+        return tuple(name.strip() for name in self.members.split(",") if name.strip())
+
+
+@dataclass(frozen=True)
 class ProtocolPlan:
     """How the federation trains."""
 
@@ -229,6 +249,7 @@ class Plan:
     """
 
     task: TaskPlan = field(default_factory=TaskPlan)
+    app: AppPlan = field(default_factory=AppPlan)
     protocol: ProtocolPlan = field(default_factory=ProtocolPlan)
     deviations: DeviationPlan = field(default_factory=DeviationPlan)
     prices: PricePlan = field(default_factory=PricePlan)
@@ -240,6 +261,8 @@ class Plan:
         wrong = [i for i in self.deviations.clients if not 0 <= i < N]
         if wrong:
             raise ValueError(f"client {wrong[0]} does not exist, clients are 0 … {N - 1}")
+        if len(self.app.names) not in (0, N):
+            raise ValueError(f"members are {len(self.app.names)} names, must be {N}, one a client")
         for name in (self.protocol.aggregator, *self.prices.robust):
             _aggregator(name).check(N)
         reward_of(self.prices.reward, N)

@@ -2,7 +2,7 @@
 
 A remote worker is a Ray actor pinned to one core. It computes batches in a folder of its own and
 returns the files they left; only the driver writes to the record. So the record is that of a local
-audit, whatever the number of workers. Ray copies the task once to each node and restarts workers
+audit, whatever the number of workers. Ray copies the subject once to each node and restarts workers
 that die; what they were computing is computed again. Each worker has one batch to compute and one
 waiting, so that it never waits for the driver.
 """
@@ -20,9 +20,9 @@ from typing import IO, Any
 
 from verax.audit.plan import Plan
 from verax.audit.run.runs import RunBatch
-from verax.audit.run.worker import Progress, Worker
+from verax.audit.run.subject import Progress, Subject
+from verax.audit.run.worker import Worker
 from verax.files import write_bytes
-from verax.learning import Task
 
 #: How often a batch is tried before the audit gives up.
 _TRIES = 4
@@ -39,7 +39,7 @@ Files = dict[str, bytes]
 
 def run_on_ray(
     plan: Plan,
-    task: Task,
+    subject: Subject,
     folder: Path,
     address: str,
     workers: int | None,
@@ -49,7 +49,7 @@ def run_on_ray(
 
     Args:
         plan: what to try.
-        task: on what.
+        subject: on what.
         folder: of the record.
         address: of the cluster, "ray://host:port"; empty: one on this machine for this audit.
         workers: how many; default: as many as the cluster has cores.
@@ -65,11 +65,11 @@ def run_on_ray(
     if ours:
         _connect(ray, address, workers)
     try:
-        driver = Worker(plan, task, folder, progress, threading.Event())
+        driver = Worker(plan, subject.engine(plan, folder), folder, progress, threading.Event())
         count = workers or int(ray.cluster_resources().get("CPU", 1))
         actor = ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=_TRIES)(_RemoteWorker)
         settings = (folder / "work" / "settings.json").read_bytes()
-        shared = ray.put(task)
+        shared = ray.put(subject)
         actors = [actor.remote(plan.to_toml(), shared, settings) for _ in range(count)]
         for batches in driver.jobs():  # honest runs end before others branch off them
             _compute_all(ray, driver, actors, batches)
@@ -129,7 +129,7 @@ def _compute_all(ray: Any, driver: Worker, actors: list[Any], batches: list[RunB
 class _RemoteWorker:
     """Computes batches on one core, in a folder of its own."""
 
-    def __init__(self, plan: str, task: Task, settings: bytes) -> None:
+    def __init__(self, plan: str, subject: Subject, settings: bytes) -> None:
         self._core = _claim_core()
         import jax
 
@@ -140,7 +140,8 @@ class _RemoteWorker:
         self._settings, self._folder = settings, Path(tempfile.mkdtemp(prefix="verax-worker-"))
         self._clear()
         parsed = Plan.from_toml(plan)
-        self._worker = Worker(parsed, task, self._folder, lambda _: None, threading.Event())
+        engine = subject.engine(parsed, self._folder)
+        self._worker = Worker(parsed, engine, self._folder, lambda _: None, threading.Event())
 
     def compute(self, number: int, given: Files) -> Files:
         """The files that a batch leaves, by their path in the record."""

@@ -7,7 +7,6 @@ numbers. When all is done the tables are joined and the working files removed.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import platform
@@ -19,22 +18,19 @@ import threading
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-import numpy as np
+from typing import Any
 
 from verax.audit.plan import Plan
-from verax.audit.run.budget import check_memory, memory_for_runs
 from verax.audit.run.record import read_part, write_table
 from verax.audit.run.runs import all_runs
-from verax.audit.run.worker import Progress, StoppedError, Worker
+from verax.audit.run.subject import Progress, StoppedError, Subject
+from verax.audit.run.worker import Worker
 from verax.files import write_text
-from verax.learning import Task
-from verax.memory import free_memory
 
 
 def run(
     plan: Plan,
-    task: Task,
+    subject: Subject,
     folder: Path,
     *,
     memory: int | None = None,
@@ -47,7 +43,7 @@ def run(
 
     Args:
         plan: what to try.
-        task: on what.
+        subject: on what.
         folder: of the record; created, or continued if it belongs to the same plan and data.
         memory: bytes that all processes may use together (default: half of what is free, for runs
             alone).
@@ -57,17 +53,16 @@ def run(
         on: "ray", or "ray://host:port" of a cluster, instead of this machine's cores.
         progress: called with the number of run-rounds just done.
     """
-    fingerprint = _fingerprint(task)
+    fingerprint = subject.fingerprint()
     known = _holds_same_audit(plan, fingerprint, folder)
     if known and (folder / "runs.parquet").exists():
         return
     asked, workers = workers, workers or os.cpu_count() or 1
-    if memory is not None:
-        check_memory(memory, task.clients, task.parameters, workers)
+    settings = subject.settings(memory, workers)
     if not known:
         _claim_folder(plan, fingerprint, folder)
     try:
-        _compute(plan, task, folder, memory, asked, workers, processes, on, progress)
+        _compute(plan, subject, folder, settings, asked, workers, processes, on, progress)
     except ValueError:
         # The audit was refused: what was just created must not stand in the next one's way.
         if not known and not any((folder / "work").glob("*.arrow")):
@@ -77,20 +72,18 @@ def run(
 
 def _compute(
     plan: Plan,
-    task: Task,
+    subject: Subject,
     folder: Path,
-    memory: int | None,
+    settings: dict[str, Any],
     asked: int | None,
     workers: int,
     processes: bool,
     on: str,
     progress: Progress | None,
 ) -> None:
-    settings = folder / "work" / "settings.json"
-    if not settings.exists():
-        # Written down so that a resumed audit cuts its batches in the same way.
-        each = free_memory() // 2 // workers if memory is None else memory_for_runs(memory, workers)
-        write_text(settings, json.dumps({"memory": each}))
+    written = folder / "work" / "settings.json"
+    if not written.exists():  # a resumed audit goes on with the same settings
+        write_text(written, json.dumps(settings))
     claims = folder / "work" / "claims"
     shutil.rmtree(claims, ignore_errors=True)  # of workers that are gone
     claims.mkdir()
@@ -101,12 +94,12 @@ def _compute(
         scheme, _, where = on.partition("://")
         if scheme != "ray":
             raise ValueError(f"on is {on!r}, must be ray or ray://host:port")
-        run_on_ray(plan, task, folder, on if where else "", asked, tick)
+        run_on_ray(plan, subject, folder, on if where else "", asked, tick)
     elif processes:
-        _in_processes(folder, workers, tick)
+        _in_processes(subject.worker_module, folder, workers, tick)
     else:
-        _in_threads(plan, task, folder, workers, tick)
-    _join(Worker(plan, task, folder, tick, threading.Event()))
+        _in_threads(plan, subject, folder, workers, tick)
+    _join(Worker(plan, subject.engine(plan, folder), folder, tick, threading.Event()))
 
 
 def total_rounds(plan: Plan, segment: int = 50) -> int:
@@ -114,14 +107,16 @@ def total_rounds(plan: Plan, segment: int = 50) -> int:
     return sum(plan.rounds - run.branch for run in all_runs(plan, min(segment, plan.rounds)))
 
 
-def _in_threads(plan: Plan, task: Task, folder: Path, workers: int, progress: Progress) -> None:
+def _in_threads(
+    plan: Plan, subject: Subject, folder: Path, workers: int, progress: Progress
+) -> None:
     stop, lock = threading.Event(), threading.Lock()
 
     def tick(rounds: int) -> None:
         with lock:
             progress(rounds)
 
-    worker = Worker(plan, task, folder, tick, stop)
+    worker = Worker(plan, subject.engine(plan, folder), folder, tick, stop)
     with ThreadPoolExecutor(workers) as pool:
         threads = [pool.submit(worker.work, k) for k in range(workers)]
         try:
@@ -136,13 +131,14 @@ def _in_threads(plan: Plan, task: Task, folder: Path, workers: int, progress: Pr
             raise error
 
 
-def _in_processes(folder: Path, workers: int, progress: Progress) -> None:
+def _in_processes(module: str, folder: Path, workers: int, progress: Progress) -> None:
     # What workers complain of is not kept in the folder: its disk may be what is full.
     with tempfile.TemporaryDirectory(prefix="verax-") as logs:
-        _watch_processes(folder, [Path(logs) / str(k) for k in range(workers)], progress)
+        logs_of = [Path(logs) / str(k) for k in range(workers)]
+        _watch_processes(module, folder, logs_of, progress)
 
 
-def _watch_processes(folder: Path, errors: list[Path], progress: Progress) -> None:
+def _watch_processes(module: str, folder: Path, errors: list[Path], progress: Progress) -> None:
     running: list[subprocess.Popen[str]] = []
     lock = threading.Lock()
     # Parts that the user brought are imported in the workers, too.
@@ -155,7 +151,7 @@ def _watch_processes(folder: Path, errors: list[Path], progress: Progress) -> No
 
     try:
         for k, log in enumerate(errors):
-            command = [sys.executable, "-m", "verax.audit.run.process", str(folder), str(k)]
+            command = [sys.executable, "-m", module, str(folder), str(k)]
             with log.open("w") as file:
                 running.append(
                     subprocess.Popen(
@@ -199,16 +195,6 @@ def _first_failure(running: list[subprocess.Popen[str]]) -> int | None:
                     other.terminate()
                 return k
     return None
-
-
-def _fingerprint(task: Task) -> str:
-    digest = hashlib.sha256(task.name.encode())
-    for part in (task.train, task.test):
-        for batch in part:
-            for array in batch:
-                digest.update(str((array.shape, array.dtype)).encode())
-                digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()
 
 
 def _holds_same_audit(plan: Plan, fingerprint: str, folder: Path) -> bool:

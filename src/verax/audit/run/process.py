@@ -19,7 +19,9 @@ import jax
 from verax.audit.plan import Plan
 from verax.audit.plan.task import task_of
 from verax.audit.run.compiled import remember_compiled
-from verax.audit.run.worker import StoppedError, Worker
+from verax.audit.run.simulated import SimulatorEngine
+from verax.audit.run.subject import StoppedError
+from verax.audit.run.worker import Worker
 
 
 def main(folder: Path, k: int) -> None:
@@ -42,7 +44,7 @@ def main(folder: Path, k: int) -> None:
 
     plan = Plan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
     try:
-        Worker(plan, task_of(plan), folder, progress, stop).work(k)
+        Worker(plan, SimulatorEngine(plan, task_of(plan), folder), folder, progress, stop).work(k)
     except StoppedError:
         return
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,10 +20,44 @@ from numpy.typing import NDArray
 from verax.audit.run.runs import Run, RunBatch
 from verax.files import write_with
 from verax.game import reporting_of
-from verax.learning import Outcome
+from verax.learning import Evaluation
 from verax.mechanism import Statistics
 
 Array = NDArray[np.float64]
+
+
+class RunResults(Protocol):
+    """What an engine returns for R runs of one batch, from round `first` (0-based) on."""
+
+    @property
+    def first(self) -> int:
+        """Rounds that were done before."""
+        ...
+
+    @property
+    def statistics(self) -> Statistics[Any]:
+        """(R, T', N) or (R, T', N, N) each."""
+        ...
+
+    @property
+    def loss(self) -> NDArray[Any]:
+        """Training losses, (R, T', N)."""
+        ...
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """Who took part, (T', N)."""
+        ...
+
+    @property
+    def evaluations(self) -> list[Evaluation]:
+        """In order; the last is after the last round."""
+        ...
+
+    @property
+    def diverged(self) -> NDArray[np.intp]:
+        """The first round whose numbers are not finite, per run; 0 where all are."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +114,7 @@ _STATISTICS = {
 }
 
 
-def batch_tables(batch: RunBatch, outcome: Outcome) -> tuple[Any, Any]:
+def batch_tables(batch: RunBatch, outcome: RunResults) -> tuple[Any, Any]:
     """The rows of a finished batch: runs, and rounds."""
     final = outcome.evaluations[-1]
     diverged = outcome.diverged

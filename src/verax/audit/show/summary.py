@@ -20,7 +20,6 @@ from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import Window, interval
 from verax.audit.show.verdict import NOT_TRIED, reason_of, verdict
 from verax.game import Reporting
-from verax.learning import label_distances
 
 Array = NDArray[np.float64]
 
@@ -42,8 +41,8 @@ def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
     similarity = _similarity(judgement, folder)
     return {
         "verax": __version__,
-        "task": judgement.task.name,
-        "title": f"{judgement.task.name}: {judgement.task.clients} clients, {plan.rounds} rounds",
+        "task": judgement.subject.name,
+        "title": f"{judgement.subject.name}: {plan.task.clients} clients, {plan.rounds} rounds",
         "rule": judgement.main.rule.name,
         "settings": _settings(judgement) + _similarity_words(similarity),
         "verdict": verdict(judgement),
@@ -75,7 +74,7 @@ def _client(judgement: Judgement, k: int) -> dict[str, Any]:
     schedules = judgement.schedules.items()
     return {
         "client": client,
-        "name": judgement.task.names[client],
+        "name": judgement.subject.names[client],
         "tolerance": float(evidence.tolerances[client]),
         "reward_size": float(evidence.reward_sizes[client]),
         "honest_loss": _interval(evidence.honest_losses[:, client]),
@@ -182,7 +181,7 @@ def _members(judgement: Judgement) -> list[list[Any]]:
     """(name, honest payment at the proposed price, honest loss) of everybody."""
     paid = judgement.best.honest.sum(axis=0) * judgement.multiplier
     losses = judgement.evidence.honest_losses.mean(axis=0)
-    rows = zip(judgement.task.names, paid.tolist(), losses.tolist(), strict=True)
+    rows = zip(judgement.subject.names, paid.tolist(), losses.tolist(), strict=True)
     return [[name, float(f"{own:.6g}"), float(f"{loss:.6g}")] for name, own, loss in rows]
 
 
@@ -198,14 +197,12 @@ def _members_words(judgement: Judgement) -> str:
 
 def _settings(judgement: Judgement) -> list[list[str]]:
     plan, evidence = judgement.plan, judgement.evidence
-    counts = [len(batch[0]) for batch in judgement.task.train]
-    sizes = ", ".join(map(str, counts))
-    if len(counts) > _MANY:
-        sizes = f"{min(counts)} to {max(counts)}, {np.median(counts):g} in the median"
+    described = judgement.description
     return [
-        ["protocol", str(plan.protocol.make())],
+        ["protocol", described.protocol],
+        ["a message is", f"a {described.message}, after {described.local_work}"],
         ["rounds", str(plan.rounds)],
-        ["training samples per client", sizes],
+        *map(list, described.details),
         ["seeds", f"{plan.seeds.set} set the prices, {plan.seeds.judge} others judged"],
         ["reward", plan.prices.reward],
         ["tolerance", f"{plan.prices.tolerance:.3g} of each member's honest reward"],
@@ -220,14 +217,10 @@ def _settings(judgement: Judgement) -> list[list[str]]:
 
 def _similarity(judgement: Judgement, folder: Path) -> dict[str, Any]:
     """How similar the clients are: label shares, gradients, ζ and ρ; (least, median, largest)."""
-    distances = label_distances(judgement.task.train)
+    distances = judgement.description.label_distances
     path = folder / "similarity.json"
     return {
-        "label_distances": (
-            None
-            if distances is None
-            else [float(value) for value in np.quantile(distances, [0, 0.5, 1])]
-        ),
+        "label_distances": None if distances is None else list(distances),
         "points": json.loads(path.read_text(encoding="utf-8")) if path.exists() else [],
     }
 

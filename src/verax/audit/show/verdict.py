@@ -32,7 +32,7 @@ KNOWN_HOLE = (
 def verdict(judgement: Judgement) -> list[str]:
     """The audit in a few sentences."""
     sentences = [_price(judgement)]
-    if judgement.plan.protocol.kind == "fedsgd" and judgement.main.rule.reads == "norms":
+    if judgement.description.message == "gradient" and judgement.main.rule.reads == "norms":
         sentences.append(KNOWN_HOLE)
     sentences.append(_without_payments(judgement))
     constant = judgement.schedules["constant"]
@@ -49,7 +49,7 @@ def reason_of(judgement: Judgement, candidate: Candidate) -> str:
     """Why no multiple of a price deters everything."""
     for client, window in zip(judgement.plan.deviators, candidate.windows, strict=True):
         if window.empty:
-            return f"for {judgement.task.names[client]}, {window.reason}."
+            return f"for {judgement.subject.names[client]}, {window.reason}."
     low, high = candidate.common
     return (
         f"the members' windows do not overlap (lower ends up to {low:.3g}, upper ends down to "
@@ -59,9 +59,9 @@ def reason_of(judgement: Judgement, candidate: Candidate) -> str:
 
 def _price(judgement: Judgement) -> str:
     """Whether the proposed price holds, and what still gains at it."""
-    best, names, deviators = judgement.best, judgement.task.names, judgement.plan.deviators
+    best, names, deviators = judgement.best, judgement.subject.names, judgement.plan.deviators
     if not best.holds:
-        return "No price deters all of the rescalings and timings tried. " + reason_of(
+        return "No price deters all of the rescalings and timings tried: " + reason_of(
             judgement, best
         )
     low, high = best.common
@@ -85,7 +85,7 @@ def _price(judgement: Judgement) -> str:
 
 def _without_payments(judgement: Judgement) -> str:
     """Who gains most without payments, and who is hurt."""
-    evidence, names = judgement.evidence, judgement.task.names
+    evidence, names = judgement.evidence, judgement.subject.names
     free = evidence.gains.mean(axis=2)
     k, d = (int(i) for i in np.unravel_index(int(np.argmax(free)), free.shape))
     client = judgement.plan.deviators[k]
@@ -115,8 +115,11 @@ def _advice(judgement: Judgement) -> list[str]:
     factor, gains = judgement.larger_step
     plan = judgement.plan
     share = float(np.mean(gains / judgement.evidence.reward_sizes))
+    remedy = f"try --step {plan.protocol.step * factor:.3g}"
+    if plan.app.folder:
+        remedy = "try a larger learning rate in the app's configuration"
     return [
         f"Advice: the step is small for {plan.rounds} rounds. {factor:.2f} times as large it would "
         f"serve every member better by itself ({share:.0%} of the loss on average), so part of the "
-        f"temptation is the protocol's own; try --step {plan.protocol.step * factor:.3g}."
+        f"temptation is the protocol's own; {remedy}."
     ]

@@ -1,0 +1,119 @@
+"""A first look at an app, before its audit: rounds, metric, weights, reproducibility, time.
+
+It runs in a process of its own (`python -m verax.apps.check PLAN RESULT LOG`), because the app is
+free to write files, to print, and to change its process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from verax.apps.app import load_app
+from verax.apps.cache import ReplyCache
+from verax.apps.run import chosen_metric, first_exchange, run_app
+from verax.apps.scratch import in_scratch
+from verax.audit.plan import Plan
+from verax.flower.weighing import innermost, reply_weights
+from verax.mechanism import Price, Terms, Weights
+from verax.mechanism.terms import WeightKind
+
+
+@dataclass(frozen=True)
+class AppFacts:
+    """What one honest run of an app tells.
+
+    Attributes:
+        name: of the app.
+        strategy: the name of its strategy.
+        weights: equal, or reported where clients' own numbers are the weights.
+        rounds: T.
+        metric: the reward, NAME or NAME:up.
+        parameters: how many numbers the model has.
+        calls: client calls of one run.
+        run_seconds: how long one run takes.
+        reproducible: whether the same first round gave the same replies twice.
+        replicas_differ: whether the first round of another replica was another one.
+        flower: the version of Flower.
+    """
+
+    name: str
+    strategy: str
+    weights: WeightKind
+    rounds: int
+    metric: str
+    parameters: int
+    calls: int
+    run_seconds: float
+    reproducible: bool
+    replicas_differ: bool
+    flower: str
+
+
+def look_at(plan: Plan) -> AppFacts:
+    """Look at a plan's app in a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="verax-look-") as folder:
+        given, result, log = (Path(folder) / name for name in ("plan.toml", "facts.json", "log"))
+        given.write_text(plan.to_toml(), encoding="utf-8")
+        command = [sys.executable, "-m", "verax.apps.check", str(given), str(result), str(log)]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+        if not result.exists():
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            raise ValueError(f"the app ended its process with {done.returncode}: {lines[-1]}")
+        found = json.loads(result.read_text(encoding="utf-8"))
+    if "error" in found:
+        raise ValueError(f"the app cannot be audited: {found['error']}")
+    return AppFacts(**found)
+
+
+def facts_of(plan: Plan) -> AppFacts:
+    """Run the app honestly once, and its first round twice more, once as another replica."""
+    key, clients, replica = plan.app.seed_key, plan.task.clients, plan.seeds.first
+    app = load_app(plan.app.folder, plan.app.run_config)
+    own, other = app.of_replica(replica, key), app.of_replica(replica + 1, key)
+    clock = time.perf_counter()
+    run = run_app(own, clients, replica, ReplyCache(Path(), 0))
+    seconds = time.perf_counter() - clock
+    if run.diverged or not run.rounds:
+        raise ValueError("honest training diverged; lower the app's learning rate")
+    metric, up = chosen_metric(plan.app.metric, run.metrics)
+    first = first_exchange(own, clients, replica)
+    weights = reply_weights(run.strategy, Terms(Price.constant(1.0), weights=Weights("reported")))
+    return AppFacts(
+        name=app.name,
+        strategy=type(innermost(run.strategy)).__name__,
+        weights="reported" if weights.by_count or weights.loss_key else "equal",
+        rounds=len(run.rounds),
+        metric=f"{metric}:up" if up else metric,
+        parameters=run.parameters,
+        calls=run.calls,
+        run_seconds=seconds,
+        reproducible=first == first_exchange(own, clients, replica),
+        replicas_differ=first != first_exchange(other, clients, replica + 1),
+        flower=version("flwr"),
+    )
+
+
+def main(given: Path, result: Path, log: Path) -> None:
+    """Write the facts of a plan's app, or what went wrong, as JSON."""
+    plan = Plan.from_toml(given.read_text(encoding="utf-8"))
+    try:
+        with in_scratch(log):
+            found = asdict(facts_of(plan))
+    except ValueError as error:
+        found = {"error": str(error)}
+    except Exception as error:
+        found = {"error": f"{type(error).__name__}: {error}"}
+    result.write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(*map(Path, sys.argv[1:]))

@@ -1,0 +1,158 @@
+"""An app as the subject of an audit: every run is one run of the app."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verax.apps.app import FlowerApp, app_digest, load_app
+from verax.apps.cache import ReplyCache
+from verax.apps.check import AppFacts
+from verax.apps.run import AppRun, losses_of, padded, run_app
+from verax.audit.plan import Plan
+from verax.audit.run.runs import RunBatch, all_runs
+from verax.audit.run.subject import Description, Progress, StoppedError
+from verax.learning import Evaluation
+from verax.mechanism import Statistics
+
+Array = NDArray[np.float64]
+
+
+class AppSubject:
+    """A Flower app that was looked at.
+
+    Args:
+        plan: names the app.
+        facts: what the look told.
+        cache: bytes of replies that may be kept on disk.
+    """
+
+    worker_module = "verax.apps.process"
+
+    def __init__(self, plan: Plan, facts: AppFacts, cache: int) -> None:
+        self._plan, self.facts, self._cache = plan, facts, cache
+
+    @property
+    def name(self) -> str:
+        """The app's name."""
+        return self.facts.name
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The members' names."""
+        plan = self._plan
+        return plan.app.names or tuple(f"client {i}" for i in range(plan.task.clients))
+
+    def fingerprint(self) -> str:
+        """A digest of the app's files."""
+        return app_digest(Path(self._plan.app.folder))
+
+    def describe(self, plan: Plan) -> Description:
+        """Strategy, weights and metric."""
+        facts = self.facts
+        name, _, direction = facts.metric.partition(":")
+        details = [
+            ("model", f"{facts.parameters:,} numbers"),
+            ("reward", f"{name}, {'more' if direction == 'up' else 'less'} is better"),
+            (
+                "updates weighed",
+                "by what clients report" if facts.weights == "reported" else "equally",
+            ),
+        ]
+        return Description(
+            message="model difference",
+            protocol=f"Flower app {facts.name}, {facts.strategy}, flwr {facts.flower}",
+            local_work="the app's own training",
+            weights=facts.weights,
+            details=tuple(details),
+            lower_step="lower the app's learning rate",
+        )
+
+    def settings(self, memory: int | None, workers: int) -> dict[str, Any]:
+        """How many bytes of replies each worker may keep."""
+        if memory is not None:
+            raise ValueError(
+                f"memory is {memory / 2**30:.3g}G, but an app's processes use what the app needs; "
+                "give fewer --workers instead"
+            )
+        return {"cache": self._cache // workers}
+
+    def engine(self, plan: Plan, folder: Path) -> AppEngine:
+        """An engine that loads the app when it computes its first run."""
+        return AppEngine(plan, folder)
+
+
+@dataclass(frozen=True, eq=False)
+class AppResults:
+    """One run as the record takes it."""
+
+    first: int
+    statistics: Statistics[Array]
+    loss: Array
+    present: NDArray[np.bool_]
+    evaluations: list[Evaluation]
+    diverged: NDArray[np.intp]
+
+
+class AppEngine:
+    """Computes runs of an app, one after the other.
+
+    Args:
+        plan: what to try.
+        folder: of the record; replies of honest runs are kept in its working folder.
+    """
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self._plan = plan
+        settings = json.loads((folder / "work" / "settings.json").read_text())
+        self._cache = ReplyCache(folder / "work" / "replies", settings["cache"])
+        runs = all_runs(plan, plan.rounds)  # no run branches off: honest prefixes are cached
+        self.batches = [RunBatch(run.number, (run,), 1) for run in runs]
+
+    @cached_property
+    def _app(self) -> FlowerApp:
+        return load_app(self._plan.app.folder, self._plan.app.run_config)
+
+    def needs(self, batch: RunBatch) -> list[Path]:
+        """Nothing: what is not in the cache is computed."""
+        return []
+
+    def compute(self, batch: RunBatch, progress: Progress, stop: threading.Event) -> AppResults:
+        """Run the app once; a run that is stopped begins again, with its honest rounds cached."""
+        plan, (run,) = self._plan, batch.runs
+        clients = plan.task.clients
+        app = self._app.of_replica(run.seed, plan.app.seed_key)
+        done = run_app(app, clients, run.seed, self._cache, run.behaviour(clients), plan.rounds)
+        progress(plan.rounds)
+        if stop.is_set():
+            raise StoppedError
+        return _results(done, plan)
+
+
+def _results(run: AppRun, plan: Plan) -> AppResults:
+    rounds = padded(run.rounds, plan.rounds, plan.task.clients)
+    statistics: dict[str, Array] = {}
+    for name in ("norms", "gram", "misreport"):
+        values = [getattr(one.statistics, name) for one in rounds]
+        if values[0] is not None:
+            statistics[name] = np.stack(values)[None]
+    loss = losses_of(run, plan.app.metric, plan.task.clients)
+    unknown = np.full_like(loss, np.nan)[None]
+    finite = bool(np.all(np.isfinite(loss)))
+    ended = 0 if finite else min(len(run.rounds) + run.diverged, plan.rounds)
+    present = np.stack([one.present for one in rounds])
+    return AppResults(
+        0,
+        Statistics(**statistics),
+        np.full((1, *present.shape), np.nan),
+        present,
+        [Evaluation(plan.rounds, loss[None], unknown)],
+        np.array([ended]),
+    )

@@ -1,0 +1,46 @@
+"""Common random numbers for code that draws from global generators.
+
+Client apps shuffle and initialise with the global generators of `random`, NumPy, PyTorch and
+TensorFlow. Inside `seeded(…)` those that are loaded are seeded by the given numbers, so that the
+same call draws the same numbers in every run; afterwards the generators continue as if nothing had
+happened. JAX has no global generator.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+
+@contextmanager
+def seeded(*numbers: int) -> Generator[None]:
+    """Seed the global generators by these numbers, and restore their states afterwards.
+
+    TensorFlow's state cannot be restored; it keeps the new seed.
+    """
+    torch: Any = sys.modules.get("torch")
+    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    torch_before: Any = None if torch is None else torch.get_rng_state()
+    _seed(np.random.SeedSequence([number & 0xFFFFFFFF for number in numbers]))
+    try:
+        yield
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        if torch is not None:
+            torch.set_rng_state(torch_before)
+
+
+def _seed(sequence: np.random.SeedSequence) -> None:
+    first, second, third, fourth = (int(word) for word in sequence.generate_state(4))
+    random.seed(first)
+    np.random.seed(second)  # noqa: NPY002
+    if "torch" in sys.modules:
+        sys.modules["torch"].manual_seed(third)
+    if "tensorflow" in sys.modules:
+        sys.modules["tensorflow"].random.set_seed(fourth)
