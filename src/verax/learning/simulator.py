@@ -283,16 +283,27 @@ class Simulator:
         *,
         reporting: Reporting | None,
     ) -> tuple[Any, Memory | None, RoundRecord]:
+        # A run by itself is computed without the axis of the runs: the CNN is then 1.2 times
+        # (FedSGD) to 1.3 times (FedAvg) as fast, because XLA carries no axis of length 1 along.
+        alone = clients.shape[0] == 1
         per_run = (rounds.scales, rounds.parameters, rounds.own_index)
+        if alone:
+            params, memory, clients = jax.tree.map(lambda x: x[0], (params, memory, clients))
+            per_run = jax.tree.map(lambda x: x[:, 0], per_run)
 
         def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], RoundRecord]:
             shared, own = now
-            one_round = jax.vmap(partial(self._round, reporting, key, shared))
-            params, memory, record = one_round(*carry, clients, *own)
+            one_round = partial(self._round, reporting, key, shared)
+            params, memory, record = (one_round if alone else jax.vmap(one_round))(
+                *carry, clients, *own
+            )
             return (params, memory), record
 
         shared = rounds._replace(scales=None, parameters=None, own_index=None)
         (params, memory), records = jax.lax.scan(step, (params, memory), (shared, per_run))
+        if alone:
+            params, memory = jax.tree.map(lambda x: x[None], (params, memory))
+            records = jax.tree.map(lambda x: x[:, None], records)
         return params, memory, records
 
     def _segment(
