@@ -80,20 +80,16 @@ def run_app(
     honest = not chosen.deviators
     grid = AuditGrid(app, clients, replica, rounds, chosen, cache, stores=honest)
     context = Context(1, 1, {}, RecordDict(), dict(app.run_config))
-    with unpaid(), _watched(grid) as started, seeded(replica):
+    metrics: list[dict[str, float]] = []
+    diverged = False
+    with unpaid(), _watched(grid) as started:
         try:
-            app.server(grid, context)
-            diverged = False
+            with seeded(replica):
+                app.server(grid, context)
+            metrics = started.evaluated(grid)
         except DivergedError:
             diverged = True
-    if started.strategy is None:
-        raise ValueError(
-            "the ServerApp's main never called `Strategy.start`; an audit learns the final model "
-            "from it"
-        )
-    metrics: list[dict[str, float]] = []
-    if not diverged:
-        metrics = started.evaluated(grid)
+    assert started.strategy is not None
     return AppRun(grid.rounds, metrics, diverged, started.strategy, grid.calls, grid.parameters)
 
 
@@ -116,7 +112,12 @@ class _Started:
 
     def evaluated(self, grid: AuditGrid) -> list[dict[str, float]]:
         """Every member's evaluation of the final model, in the form of the strategy's messages."""
-        inner = innermost(self.strategy) if self.strategy is not None else None
+        if self.strategy is None:
+            raise ValueError(
+                "the ServerApp's main never called `Strategy.start`; an audit learns the final "
+                "model from it"
+            )
+        inner = innermost(self.strategy)
         config = ConfigRecord({**self.evaluate_config, "server-round": len(grid.rounds)})
         content = {
             getattr(inner, "arrayrecord_key", "arrays"): self.arrays,

@@ -1,4 +1,4 @@
-"""Each hospital has its own patients, of another size and with another rule."""
+"""Each clinic has its own patients, of another size and with another rule."""
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
@@ -8,7 +8,7 @@ app = ClientApp()
 
 
 def patients(context: Context, part: str) -> tuple[np.ndarray, np.ndarray]:
-    """The data of a hospital."""
+    """The data of a clinic."""
     number = int(context.node_config["partition-id"])
     rng = np.random.default_rng([number, part == "test"])
     x = rng.standard_normal((40 + 20 * number, 5))
@@ -40,7 +40,7 @@ def train(message: Message, context: Context) -> Message:
 
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
-    """Loss and accuracy on the hospital's own test patients."""
+    """Loss and accuracy on the clinic's own test patients."""
     w = message.content["arrays"].to_numpy_ndarrays()[0]
     x, y = patients(context, "test")
     right = float(np.mean((x @ w > 0) == (y > 0)))
