@@ -10,13 +10,18 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.apps.clinics.clinics.client_app import loss_of, patients
 from verax.apps.cache import ReplyCache
-from verax.apps.run import chosen_metric, losses_of, run_app
+from verax.apps.run import chosen_metric, losses_of
+from verax.apps.run import run_app as run_with
 from verax.flower.randomness import seeded
 from verax.game import Noise, Reporting, Scale, Stretch
 from verax.learning import Behaviour
 
 T, N = 8, 3
 NOTHING = ReplyCache(Path(), 0)
+
+
+def run_app(app, clients, replica, *rest):
+    return run_with(app, app.clients(clients, replica), replica, *rest)
 
 
 def norms_of(run):
@@ -155,9 +160,9 @@ def test_the_metric_is_chosen_or_asked_for():
     assert chosen_metric("accuracy:up", metrics) == ("accuracy", True)
     with pytest.raises(ValueError, match="'f1' is not evaluated by every member; known: eval_loss"):
         chosen_metric("f1", metrics)
-    with pytest.raises(ValueError, match="2 metrics .* choose one by --metric"):
+    with pytest.raises(ValueError, match=r"2 metrics .* choose one by --metric"):
         chosen_metric("", [{"loss_a": 1.0, "loss_b": 1.0}])
-    with pytest.raises(ValueError, match="0 metrics .* known: none"):
+    with pytest.raises(ValueError, match=r"0 metrics .* known: none"):
         chosen_metric("", [{"loss": 1.0}, {}])
     with pytest.raises(ValueError, match="'loss:left', must be NAME"):
         chosen_metric("loss:left", metrics)

@@ -55,13 +55,18 @@ def app_plan(
             )
     plan = start or Plan.of(**_SEEDS)
     plan = plan.changed(**{**chosen, "app": str(root), "clients": nodes, "rounds": 1_000})
+    refuse_unfit(plan)
+    return plan
+
+
+def refuse_unfit(plan: Plan) -> None:
+    """Refuse reportings that only an engine with the data can apply."""
     for reporting in plan.tried:
         if reporting.changes_batch:
             raise ValueError(
                 f"{reporting.describe(plan.rounds)} changes a member's data, which only its app "
                 "has; for an app, reportings on messages can be tried"
             )
-    return plan
 
 
 def audit_app(

@@ -14,6 +14,9 @@ from flwr.clientapp import ClientApp
 from flwr.common.config import flatten_dict, fuse_dicts, parse_config_args
 from flwr.serverapp import ServerApp
 
+from verax.apps.clients import LocalClients
+from verax.flower.local import LocalGrid
+
 #: Folders that are not part of an app.
 _NOT_THE_APP = {"__pycache__", "node_modules", "dist", "build"}
 
@@ -44,6 +47,10 @@ class FlowerApp:
             known = ", ".join(self.run_config) or "nothing"
             raise ValueError(f"seed-key {seed_key!r} is not in the app's configuration: {known}")
         return replace(self, run_config={**self.run_config, seed_key: replica})
+
+    def clients(self, number: int, replica: int) -> LocalClients:
+        """Fresh clients in this process, for one run."""
+        return LocalClients(LocalGrid(self.client, number, self.run_config, seed=replica))
 
 
 def load_app(folder: str | Path, run_config: str = "") -> FlowerApp:

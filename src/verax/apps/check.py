@@ -18,7 +18,7 @@ from pathlib import Path
 
 from verax.apps.app import load_app
 from verax.apps.cache import ReplyCache
-from verax.apps.run import chosen_metric, first_exchange, run_app
+from verax.apps.run import AppRun, chosen_metric, first_exchange, run_app
 from verax.apps.scratch import in_scratch
 from verax.audit.plan import Plan
 from verax.flower.weighing import innermost, reply_weights
@@ -80,24 +80,35 @@ def facts_of(plan: Plan) -> AppFacts:
     app = load_app(plan.app.folder, plan.app.run_config)
     own, other = app.of_replica(replica, key), app.of_replica(replica + 1, key)
     clock = time.perf_counter()
-    run = run_app(own, clients, replica, ReplyCache(Path(), 0))
+    run = run_app(own, own.clients(clients, replica), replica, ReplyCache(Path(), 0))
     seconds = time.perf_counter() - clock
+    first = first_exchange(own, own.clients(clients, replica), replica)
+    again = first_exchange(own, own.clients(clients, replica), replica)
+    differ = first_exchange(other, other.clients(clients, replica + 1), replica + 1)
+    return facts_from(
+        app.name, plan.app.metric, run, seconds, reproducible=first == again, differ=first != differ
+    )
+
+
+def facts_from(
+    name: str, metric: str, run: AppRun, seconds: float, *, reproducible: bool, differ: bool
+) -> AppFacts:
+    """What an honest run tells, and what was found by comparing first rounds."""
     if run.diverged or not run.rounds:
         raise ValueError("honest training diverged; lower the app's learning rate")
-    metric, up = chosen_metric(plan.app.metric, run.metrics)
-    first = first_exchange(own, clients, replica)
+    chosen, up = chosen_metric(metric, run.metrics)
     weights = reply_weights(run.strategy, Terms(Price.constant(1.0), weights=Weights("reported")))
     return AppFacts(
-        name=app.name,
+        name=name,
         strategy=type(innermost(run.strategy)).__name__,
         weights="reported" if weights.by_count or weights.loss_key else "equal",
         rounds=len(run.rounds),
-        metric=f"{metric}:up" if up else metric,
+        metric=f"{chosen}:up" if up else chosen,
         parameters=run.parameters,
         calls=run.calls,
         run_seconds=seconds,
-        reproducible=first == first_exchange(own, clients, replica),
-        replicas_differ=first != first_exchange(other, clients, replica + 1),
+        reproducible=reproducible,
+        replicas_differ=differ,
         flower=version("flwr"),
     )
 

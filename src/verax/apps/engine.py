@@ -17,9 +17,9 @@ from verax.apps.cache import ReplyCache
 from verax.apps.check import AppFacts
 from verax.apps.run import AppRun, losses_of, padded, run_app
 from verax.audit.plan import Plan
-from verax.audit.run.runs import RunBatch, all_runs
+from verax.audit.run.runs import Run, RunBatch, all_runs
 from verax.audit.run.subject import Description, Progress, StoppedError
-from verax.learning import Evaluation
+from verax.learning import Behaviour, Evaluation
 from verax.mechanism import Statistics
 
 Array = NDArray[np.float64]
@@ -116,24 +116,29 @@ class AppEngine:
         runs = all_runs(plan, plan.rounds)  # no run branches off: honest prefixes are cached
         self.batches = [RunBatch(run.number, (run,), 1) for run in runs]
 
-    @cached_property
-    def _app(self) -> FlowerApp:
-        return load_app(self._plan.app.folder, self._plan.app.run_config)
-
     def needs(self, batch: RunBatch) -> list[Path]:
         """Nothing: what is not in the cache is computed."""
         return []
 
     def compute(self, batch: RunBatch, progress: Progress, stop: threading.Event) -> AppResults:
         """Run the app once; a run that is stopped begins again, with its honest rounds cached."""
-        plan, (run,) = self._plan, batch.runs
-        clients = plan.task.clients
-        app = self._app.of_replica(run.seed, plan.app.seed_key)
-        done = run_app(app, clients, run.seed, self._cache, run.behaviour(clients), plan.rounds)
-        progress(plan.rounds)
+        (run,) = batch.runs
+        done = self.run_once(run, run.behaviour(self._plan.task.clients))
+        progress(self._plan.rounds)
         if stop.is_set():
             raise StoppedError
-        return _results(done, plan)
+        return _results(done, self._plan)
+
+    def run_once(self, run: Run, behaviour: Behaviour) -> AppRun:
+        """One run, with fresh clients in this process."""
+        plan = self._plan
+        app = self._app.of_replica(run.seed, plan.app.seed_key)
+        clients = app.clients(plan.task.clients, run.seed)
+        return run_app(app, clients, run.seed, self._cache, behaviour, plan.rounds)
+
+    @cached_property
+    def _app(self) -> FlowerApp:
+        return load_app(self._plan.app.folder, self._plan.app.run_config)
 
 
 def _results(run: AppRun, plan: Plan) -> AppResults:

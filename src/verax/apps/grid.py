@@ -12,17 +12,20 @@ effective update of each member, N·w_i·(reply − sent), as `PaidStrategy` wou
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid
+from flwr.supercore.run import Run
 from numpy.typing import NDArray
 
-from verax.apps.app import FlowerApp
 from verax.apps.cache import ReplyCache
-from verax.flower.local import LocalGrid
+from verax.apps.clients import ClientError, Clients
 from verax.flower.replies import Reply, SentModel, check_reply
 from verax.flower.weighing import ReplyWeights, effective_weights
 from verax.game.reporting import Sender
@@ -31,6 +34,9 @@ from verax.mechanism import Price, Statistics, Terms, Weights, gram_of_updates, 
 
 #: Of more members than this, inner products are not recorded: they would take most of the time.
 _GRAM_MEMBERS = 16
+
+#: Errors of a client whose model is no longer finite.
+_NUMERICAL = (ValueError, ArithmeticError, Warning)
 
 #: How often a strategy may look for nodes between two messages before it is said to wait in vain.
 _LOOKS = 3
@@ -61,38 +67,29 @@ class MeasuredRound:
         return Statistics(self.norms, self.gram, None, self.misreport)
 
 
-class AuditGrid(LocalGrid):
-    """Runs an app's clients in this process, with one behaviour.
+class AuditGrid(Grid):
+    """The grid that an app's ServerApp is given, for one run with one behaviour.
 
     Args:
-        app: the app.
-        clients: N.
+        clients: who answers.
         replica: seeds everything that is random.
         rounds: T, for reportings; 0 if it is not known yet and everybody is honest.
         behaviour: who deviates, and how.
-        cache: of honest replies.
-        stores: whether replies of this run are stored; only those of honest runs are needed again.
+        cache: of honest replies; only honest runs fill it.
     """
 
     def __init__(
-        self,
-        app: FlowerApp,
-        clients: int,
-        replica: int,
-        rounds: int,
-        behaviour: Behaviour,
-        cache: ReplyCache,
-        *,
-        stores: bool,
+        self, clients: Clients, replica: int, rounds: int, behaviour: Behaviour, cache: ReplyCache
     ) -> None:
-        super().__init__(app.client, clients, app.run_config, seed=replica)
-        self._clients, self._replica, self._behaviour = clients, replica, behaviour
+        self._clients, self._replica, self._cache = clients, replica, cache
+        self._places = {node.node_id: i for i, node in enumerate(clients.nodes)}
         self._senders = {
             i: Sender(behaviour.reporting, rounds, replica) for i in behaviour.deviators
         }
         self._memories: dict[int, Any] = {}
-        self._cache, self._stores = cache, stores
+        self._run, self._ids = Run.create_empty(1), itertools.count(1)
         self._looks, self._last_sent = 0, None
+        self._pushed: dict[str, Message] = {}
         # The last round's evaluations: those of the final model need not be asked again.
         self._evaluated: dict[str, tuple[RecordDict, RecordDict]] = {}
         self.calls = 0
@@ -101,65 +98,91 @@ class AuditGrid(LocalGrid):
         #: How the app's strategy weighs; known when it starts.
         self.weights: ReplyWeights | None = None
 
+    def set_run(self, run: Run) -> None:
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        return self._run
+
+    def create_message(self, *args: Any, **kwargs: Any) -> Message:
+        raise NotImplementedError("create a `Message` instead; Flower has deprecated this")
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        return list(self._clients.nodes)
+
     def get_node_ids(self) -> Iterable[int]:
         self._looks += 1
         if self._looks > _LOOKS:
             raise ValueError(
-                f"the strategy waits for more than {self._clients} nodes; give --clients as many "
-                "as its min_available_nodes and min_train_nodes, or lower these"
+                f"the strategy waits for more than {len(self._places)} nodes; give --clients as "
+                "many as its min_available_nodes and min_train_nodes, or lower these"
             )
-        return super().get_node_ids()
+        return list(self._places)
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        replies = list(self.send_and_receive(messages))
+        ids = [f"audited {next(self._ids)}" for _ in replies]
+        self._pushed |= dict(zip(ids, replies, strict=True))
+        return ids
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        return [self._pushed.pop(id_) for id_ in message_ids if id_ in self._pushed]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        requests = list(messages)
+        requests = sorted(messages, key=lambda m: self._places[m.metadata.dst_node_id])
         self._looks = 0
-        replies = list(super().send_and_receive(requests, timeout=timeout))
+        replies = self._replies(requests)
         if not requests or not requests[0].metadata.message_type.startswith("train"):
             return replies
         self._evaluated.clear()
-        ordered = sorted(requests, key=lambda m: m.metadata.dst_node_id)
-        return self._measured(ordered, replies)
+        return self._measured(requests, replies)
 
-    def reply(self, message: Message) -> Message:
-        """The client's own answer; from the cache if an honest run has asked the same."""
-        member, kind = self.client_of(message), message.metadata.message_type
-        context = self._contexts[message.metadata.dst_node_id]
-        key = self._cache.key(self._replica, member, kind, message.content, context.state)
-        known = self._evaluated.get(key) or self._cache.load(key)
-        if known is not None:
-            content, context.state = known
-            return Message(content, reply_to=message)
-        self.calls += 1
+    def _replies(self, requests: list[Message]) -> list[Message]:
+        """The clients' own answers; from the cache where an honest run has asked the same."""
+        replies: dict[int, Message] = {}
+        asked: list[tuple[int, Message]] = []
+        keys: dict[int, str] = {}
+        for message in requests:
+            member, kind = self._places[message.metadata.dst_node_id], message.metadata.message_type
+            state = self._clients.state(member)
+            key = self._cache.key(self._replica, member, kind, message.content, state)
+            known = self._evaluated.get(key) or self._cache.load(key)
+            if known is None:
+                keys[member] = key
+                asked.append((member, message))
+            else:
+                replies[member] = Message(known[0], reply_to=message)
+                self._clients.restore(member, known[1])
+        self.calls += len(asked)
         try:
-            reply = super().reply(message)
-        except Exception as error:
-            if self._senders and isinstance(error, ValueError | ArithmeticError | Warning):
+            answers = self._clients.ask(self._replica, asked)
+        except ClientError as error:
+            if self._senders and isinstance(error.__cause__, _NUMERICAL):
                 raise DivergedError from error  # honest members cannot go on with such a model
-            raise ValueError(
-                f"the ClientApp of member {member} failed in round {self.round_of(message)} "
-                f"({kind}): {type(error).__name__}: {error}"
-            ) from error
-        if reply.has_error():
-            raise ValueError(
-                f"the ClientApp of member {member} answers with an error in round "
-                f"{self.round_of(message)}: {reply.error.reason}"
-            )
-        if self._stores:
-            self._cache.store(key, reply.content, context.state)
-        if kind == "evaluate":
-            self._evaluated[key] = reply.content, context.state
-        return reply
+            raise ValueError(str(error)) from error
+        for (member, message), reply in zip(asked, answers, strict=True):
+            replies[member] = reply
+            kept = reply.content, self._clients.state(member)
+            if not self._senders:
+                self._cache.store(keys[member], *kept)
+            if message.metadata.message_type == "evaluate":
+                self._evaluated[keys[member]] = kept
+        return [replies[self._places[m.metadata.dst_node_id]] for m in requests]
 
     def _measured(self, requests: list[Message], replies: list[Message]) -> list[Message]:
         """The replies as they are sent, the deviators' changed; what they measure is recorded."""
-        round_, number = MeasuredRound(self._clients), len(self.rounds) + 1
+        round_, number = MeasuredRound(len(self._places)), len(self.rounds) + 1
         sent = SentModel.of(_model_of(requests, number))
         if self._senders and not all(np.all(np.isfinite(a)) for a in sent.arrays.values()):
             raise DivergedError
-        members = [self.client_of(message) for message in requests]
-        honest = [self._checked(message, sent, number) for message in replies]
+        members = [self._places[message.metadata.dst_node_id] for message in requests]
+        honest = [
+            self._checked(message, sent, member, number)
+            for member, message in zip(members, replies, strict=True)
+        ]
         updates = [list(reply.arrays) for reply in honest]
         for k, member in enumerate(members):
             if member in self._senders:
@@ -188,13 +211,12 @@ class AuditGrid(LocalGrid):
         self.rounds.append(round_)
         return replies
 
-    def _checked(self, message: Message, sent: SentModel, round_: int) -> Reply:
+    def _checked(self, message: Message, sent: SentModel, member: int, round_: int) -> Reply:
         assert self.weights is not None
         checked = check_reply(message, sent, self.weights.count_key)
         if checked.status != "ok":
-            member = message.metadata.src_node_id
             raise ValueError(
-                f"the reply of node {member} in round {round_} could not be charged: "
+                f"the reply of member {member} in round {round_} could not be charged: "
                 f"{checked.reason}"
             )
         return checked
@@ -227,9 +249,8 @@ class AuditGrid(LocalGrid):
 class FirstExchange(AuditGrid):
     """Ends a run after its first training messages were answered, and keeps their digest."""
 
-    def __init__(self, app: FlowerApp, clients: int, replica: int) -> None:
-        nothing = ReplyCache(Path(), 0)
-        super().__init__(app, clients, replica, 0, Behaviour(), nothing, stores=False)
+    def __init__(self, clients: Clients, replica: int) -> None:
+        super().__init__(clients, replica, 0, Behaviour(), ReplyCache(Path(), 0))
         self.digest = ""
 
     def _measured(self, requests: list[Message], replies: list[Message]) -> list[Message]:

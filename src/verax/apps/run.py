@@ -11,15 +11,16 @@ import itertools
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
-from flwr.serverapp import Grid
+from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
-from verax.apps.app import FlowerApp
 from verax.apps.cache import ReplyCache
+from verax.apps.clients import Clients
 from verax.apps.grid import (
     AuditGrid,
     DivergedError,
@@ -35,6 +36,20 @@ from verax.learning import Behaviour
 from verax.mechanism import Price, Terms, Weights
 
 _REPORTED = Terms(Price.constant(1.0), weights=Weights("reported"))
+
+
+class ServerSide(Protocol):
+    """An app as far as a server runs it."""
+
+    @property
+    def server(self) -> ServerApp:
+        """Its ServerApp."""
+        ...
+
+    @property
+    def run_config(self) -> dict[str, Any]:
+        """Its configuration."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +74,8 @@ class AppRun:
 
 
 def run_app(
-    app: FlowerApp,
-    clients: int,
+    app: ServerSide,
+    clients: Clients,
     replica: int,
     cache: ReplyCache,
     behaviour: Behaviour | None = None,
@@ -69,16 +84,14 @@ def run_app(
     """Run an app once.
 
     Args:
-        app: the app.
-        clients: N.
+        app: the app's ServerApp and configuration.
+        clients: who answers.
         replica: seeds everything that is random.
         cache: of honest replies; an honest run fills it.
         behaviour: who deviates, and how; default: nobody.
         rounds: T, needed where somebody deviates.
     """
-    chosen = behaviour or Behaviour()
-    honest = not chosen.deviators
-    grid = AuditGrid(app, clients, replica, rounds, chosen, cache, stores=honest)
+    grid = AuditGrid(clients, replica, rounds, behaviour or Behaviour(), cache)
     context = Context(1, 1, {}, RecordDict(), dict(app.run_config))
     metrics: list[dict[str, float]] = []
     diverged = False
@@ -93,9 +106,9 @@ def run_app(
     return AppRun(grid.rounds, metrics, diverged, started.strategy, grid.calls, grid.parameters)
 
 
-def first_exchange(app: FlowerApp, clients: int, replica: int) -> str:
+def first_exchange(app: ServerSide, clients: Clients, replica: int) -> str:
     """A digest of the first training messages and their replies."""
-    grid = FirstExchange(app, clients, replica)
+    grid = FirstExchange(clients, replica)
     context = Context(1, 1, {}, RecordDict(), dict(app.run_config))
     with unpaid(), _watched(grid), seeded(replica), suppress(EnoughError):
         app.server(grid, context)

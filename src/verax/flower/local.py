@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import zlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,7 +18,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from verax.flower.randomness import seeded
+from verax.flower.randomness import message_seed, seeded
 
 _FIRST = 100  # the first node id; 1 is the SuperLink
 
@@ -45,10 +44,9 @@ class LocalGrid(Grid):
         seed: int | None = None,
     ) -> None:
         self._app, self._run, self._seed = app, Run.create_empty(run_id), seed
-        self._exchanges = 0
         self._pushed: dict[str, Message] = {}
         self._ids = itertools.count(1)
-        self._contexts = {
+        self.contexts = {
             _FIRST + i: Context(
                 run_id,
                 _FIRST + i,
@@ -72,10 +70,10 @@ class LocalGrid(Grid):
         raise NotImplementedError("create a `Message` instead; Flower has deprecated this")
 
     def get_node_ids(self) -> Iterable[int]:
-        return list(self._contexts)
+        return list(self.contexts)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        return [NodeInfo(node_id=node, name=f"client-{node - _FIRST}") for node in self._contexts]
+        return [NodeInfo(node_id=node, name=f"client-{node - _FIRST}") for node in self.contexts]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         replies = list(self.send_and_receive(messages))
@@ -90,32 +88,18 @@ class LocalGrid(Grid):
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         requests = sorted(messages, key=lambda m: m.metadata.dst_node_id)
-        self._exchanges += bool(requests)
         for message in requests:
             message.metadata.__dict__["_message_id"] = f"local {next(self._ids)}"
-        return [self.reply(message) for message in requests]
+        return [self._reply(message) for message in requests]
 
-    def reply(self, message: Message) -> Message:
-        """What the client answers."""
-        context = self._contexts[message.metadata.dst_node_id]
+    def _reply(self, message: Message) -> Message:
+        context = self.contexts[message.metadata.dst_node_id]
         request = copy.deepcopy(message)
         if self._seed is None:
             return copy.deepcopy(self._app(request, context))
-        kind = zlib.crc32(message.metadata.message_type.encode())
-        with seeded(self._seed, self.client_of(message), self.round_of(message), kind):
+        member = message.metadata.dst_node_id - _FIRST
+        with seeded(*message_seed(self._seed, member, message)):
             return copy.deepcopy(self._app(request, context))
-
-    @staticmethod
-    def client_of(message: Message) -> int:
-        """The partition of the node that a message goes to."""
-        return message.metadata.dst_node_id - _FIRST
-
-    def round_of(self, message: Message) -> int:
-        """The round as the message's configuration gives it, else the number of exchanges."""
-        for config in message.content.config_records.values():
-            if isinstance(round_ := config.get("server-round"), int):
-                return round_
-        return self._exchanges
 
 
 def run_in_process(

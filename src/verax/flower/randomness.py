@@ -10,11 +10,16 @@ from __future__ import annotations
 
 import random
 import sys
+import zlib
 from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from flwr.app import Message
+
+#: The name of the record in a message that carries the seed of a call.
+SEED_RECORD = "verax.seed"
 
 
 @contextmanager
@@ -34,6 +39,20 @@ def seeded(*numbers: int) -> Generator[None]:
         np.random.set_state(before[1])  # noqa: NPY002
         if torch is not None:
             torch.set_rng_state(torch_before)
+
+
+def message_seed(replica: int, member: int, message: Message) -> tuple[int, int, int, int]:
+    """The seed of one call: replica, member, round and kind of message."""
+    kind = zlib.crc32(message.metadata.message_type.encode())
+    return replica, member, round_of(message), kind
+
+
+def round_of(message: Message) -> int:
+    """The round as the message's configuration gives it; 0 if it does not."""
+    for config in message.content.config_records.values():
+        if isinstance(round_ := config.get("server-round"), int):
+            return round_
+    return 0
 
 
 def _seed(sequence: np.random.SeedSequence) -> None:
