@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -109,14 +110,9 @@ class LiveClients:
             waiting = [(member, message) for member, message in requests if member not in replies]
             if not waiting:
                 break
-            sent: dict[int, int] = {}
-            for member, message in waiting:
-                seed = message_seed(replica, member, message)
-                message.content[SEED_RECORD] = ConfigRecord({"seed": list(seed)})
-                sent[message.metadata.dst_node_id] = member
-            for reply in self._grid.send_and_receive(
-                [message for _, message in waiting], timeout=self._timeout
-            ):
+            sent = {message.metadata.dst_node_id: member for member, message in waiting}
+            seeded = [_with_seed(message, replica, member) for member, message in waiting]
+            for reply in self._grid.send_and_receive(seeded, timeout=self._timeout):
                 if reply.has_error():
                     reason = reply.error.reason or reason
                 elif reply.metadata.src_node_id in sent:
@@ -134,3 +130,11 @@ class LiveClients:
 
     def restore(self, member: int, state: RecordDict) -> None:
         """A node keeps its own state."""
+
+
+def _with_seed(message: Message, replica: int, member: int) -> Message:
+    """A copy of a message that brings the seed of its call; strategies share one content."""
+    seed = ConfigRecord({"seed": list(message_seed(replica, member, message))})
+    copied = copy.copy(message)
+    copied.content = RecordDict({**message.content, SEED_RECORD: seed})
+    return copied

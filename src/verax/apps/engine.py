@@ -62,8 +62,8 @@ class AppSubject:
             ("model", f"{facts.parameters:,} numbers"),
             ("reward", f"{name}, {'more' if direction == 'up' else 'less'} is better"),
             (
-                "updates weighed",
-                "by what clients report" if facts.weights == "reported" else "equally",
+                "weights",
+                "what clients report" if facts.weights == "reported" else "equal",
             ),
         ]
         return Description(
