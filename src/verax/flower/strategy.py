@@ -20,8 +20,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from verax.flower.alarm import Alarm, norms_of
-from verax.flower.band import FIRST_ROUNDS, outside_band
 from verax.flower.checkpoints import Checkpoints
+from verax.flower.fit import check_fit, check_norms, check_rounds
 from verax.flower.identity import Identity, Member, Node, Roster, node_of
 from verax.flower.mods import take_partition
 from verax.flower.outcome import log_round, round_metrics
@@ -131,17 +131,7 @@ class PaidStrategy(Strategy):
         model, the result's arrays are the initial ones.
         """
         self._begin(grid)
-        last = self.terms.price.rounds
-        if last and num_rounds > last:
-            raise ValueError(f"num_rounds is {num_rounds}, the terms have prices for {last} rounds")
-        audited = self.terms.audited
-        if audited is not None and num_rounds > audited.rounds:
-            _log.warning(
-                "Verax: num_rounds is %d, the terms were audited for %d rounds; audit as many "
-                "rounds as you run",
-                num_rounds,
-                audited.rounds,
-            )
+        check_rounds(self.terms, num_rounds)
         arrays = self._resume(initial_arrays)
         before = self._completed
         evaluate = None if evaluate_fn is None else lambda t, a: evaluate_fn(t + before, a)
@@ -217,7 +207,7 @@ class PaidStrategy(Strategy):
         asked = self._identify(asked, terms, round_)
         collected = Collected(asked, reply_weights(self.strategy, terms), terms, round_)
         collected.receive()
-        _compare_with_audit(terms, round_, collected.ok)
+        check_norms(terms, round_, collected.ok)
         arrays, metrics = None, None
         if collected.ok:
             collected.overwrite_counts()
@@ -287,26 +277,7 @@ class PaidStrategy(Strategy):
                 "charge by squared-norm, squared-distance or groves-ledyard"
             )
         reply_weights(self.strategy, terms)
-        audited = terms.audited
-        if audited is None:
-            return
-        if audited.message != "model difference":
-            raise ValueError(
-                f'the terms were audited for messages of the kind "{audited.message}", but a reply '
-                "in Flower is a model, and its difference from the model that was sent is charged: "
-                "prices of gradients are too small for that, by about 1/step². Audit the app "
-                "itself: `verax audit --app FOLDER`"
-            )
-        if audited.weights != terms.weights.kind:
-            raise ValueError(
-                f'the terms were audited with weights "{audited.weights}", and weights.kind is '
-                f'"{terms.weights.kind}"; charge with the audited weights, or audit again'
-            )
-        if terms.members and audited.members != len(terms.members):
-            raise ValueError(
-                f"the terms were audited for {audited.members} members, and list "
-                f"{len(terms.members)}; list the audited members, or audit again"
-            )
+        check_fit(terms)
 
     def _begin(self, grid: Grid) -> None:
         """On the first call, name the run and give the alarm the rounds that are in the book."""
@@ -426,20 +397,6 @@ class PaidStrategy(Strategy):
         if not receipt.posted:
             _log.info("Verax: round %d was in the book already; nothing is charged again", round_)
         return receipt
-
-
-def _compare_with_audit(terms: Terms, round_: int, ok: Sequence[Asked]) -> None:
-    """Log the norms of the first rounds that the audit did not see; stop if the terms say so."""
-    if terms.audited is None or round_ > FIRST_ROUNDS:
-        return
-    sentences = outside_band(terms.audited, round_, ok)
-    for sentence in sentences:
-        _log.warning("Verax: %s", sentence)
-    if sentences and terms.policy.outside == "stop":
-        raise ValueError(
-            f'policy.outside is "stop", and nothing is charged: {"; ".join(sentences)}. '
-            "Train as audited, or audit again"
-        )
 
 
 def _log_ignored(message: Message, reason: str) -> None:
