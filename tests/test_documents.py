@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from verax.mechanism import Terms
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 ENV = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
@@ -38,6 +40,13 @@ def test_python_examples(code, after, tmp_path):
     assert done.returncode == 0, done.stderr
     if said := re.match(r"\s*prints `([^`]+)`", after):
         assert said[1] in done.stdout
+
+
+@pytest.mark.parametrize(
+    "code", [block.values[0] for block in blocks("toml") if "how-to/terms.md" in block.id]
+)
+def test_terms_of_the_documents_are_terms(code):
+    Terms.from_toml(code)
 
 
 @pytest.mark.parametrize(("code", "after"), blocks("console"))

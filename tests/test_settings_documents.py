@@ -28,6 +28,7 @@ class Outer:
     numbers: tuple[int, ...] = ()
     rows: tuple[tuple[float, ...], ...] = ()
     inner: Inner = field(default_factory=Inner)
+    other: Inner | None = None
 
 
 real = st.floats(allow_nan=False, allow_infinity=False)
@@ -45,6 +46,7 @@ def outers(draw):
         tuple(draw(st.lists(st.integers(-(2**62), 2**62), max_size=3))),
         tuple(draw(st.lists(st.tuples(*[real] * width), max_size=3))),
         Inner(draw(st.integers(-9, 9)), draw(real)),
+        draw(st.none() | st.builds(Inner, st.integers(-9, 9), real)),
     )
 
 
@@ -68,6 +70,8 @@ def test_defaults_and_whole_numbers_for_reals():
         ('name = "x"\nnombre = 1', "unknown field nombre"),
         ('name = "x"\n[inner]\nwidth = 1', r"unknown field inner\.width"),
         ('name = "x"\ninner = 3', "inner must be a table, is 3"),
+        ('name = "x"\nother = 3', "other must be a table, is 3"),
+        ('name = "x"\n[other]\nwidth = 1', r"unknown field other\.width"),
         ("name = 3", "name must be a text, is 3"),
         ('name = "x"\non = 1', "on must be true or false, is 1"),
         ('name = "x"\ncolour = 1', "colour must be a text, is 1"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator
 from dataclasses import MISSING, Field, field, fields, is_dataclass
+from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
@@ -66,6 +67,8 @@ def read(kind: type[_T], document: Any, name: str = "") -> _T:
 
 def read_value(kind: Any, value: Any, name: str) -> Any:
     """A value of a field's type from what a document holds."""
+    if get_origin(kind) is UnionType:  # of a dataclass and None, which an absent table stands for
+        (kind,) = (each for each in get_args(kind) if each is not NoneType)
     if is_dataclass(kind):
         return read(kind, value, name)  # pyright: ignore[reportArgumentType]
     if get_origin(kind) is Literal:
@@ -91,13 +94,13 @@ def read_value(kind: Any, value: Any, name: str) -> Any:
 
 
 def write(value: Any) -> dict[str, Any]:
-    """A dataclass as a table: every field but lists that are empty by default."""
+    """A dataclass as a table: every field but None and lists that are empty by default."""
     table: dict[str, Any] = {}
     for declared in fields(value):
         own = getattr(value, declared.name)
         if is_dataclass(own):
             table[declared.name] = write(own)
-        elif own != () or declared.default != ():
+        elif own is not None and (own != () or declared.default != ()):
             table[declared.name] = _listed(own)
     return table
 

@@ -5,6 +5,7 @@ import logging
 
 import numpy as np
 import pytest
+from flwr.app import Array
 from flwr.clientapp import ClientApp
 
 from verax.flower import misreport, record_updates
@@ -21,7 +22,7 @@ from verax.game import (
 from verax.ledger.verify import verify
 from verax.mechanism import Weights
 
-from .grid import context, nodes, numpy_of, reply_to, round_of, step, terms
+from .grid import context, model, nodes, numpy_of, reply_to, round_of, step, terms, training
 
 
 class Apps:
@@ -152,6 +153,29 @@ def test_a_members_own_record_verifies_its_statement(run, tmp_path):
     wrong = verify(tmp_path / "book.db", mine=folder / "0.jsonl", member="client-0")
     assert [finding.kind for finding in wrong.findings] == ["mine"]
     assert ran.paid.run == "spring"
+
+
+def counting(request, _, call_next):
+    """A mod in the place of BatchNorm: the reply counts batches, as integers."""
+    reply = call_next(request, _)
+    if training(request):
+        count = np.array(7 * round_of(request), dtype=np.int64)
+        reply.content["arrays"]["bn.num_batches_tracked"] = Array(count)
+    return reply
+
+
+def test_mods_leave_out_what_is_not_charged(run, tmp_path):
+    folder = tmp_path / "norms"
+    config = {"record-updates": str(folder), "misreport": Adaptive(2.0, 1.0, 0.5).text}
+    config |= {"misreport-partition": 0, "run-name": "spring", "num-server-rounds": 3}
+    arrays = model()
+    arrays["bn.num_batches_tracked"] = Array(np.array(0))
+    apps = Apps([record_updates(), misreport(), counting], config)
+    ran = run(apps, rounds=3, run="spring", arrays=arrays)
+    assert not ran.content(3)["statuses"]
+    for i in range(3):
+        found = verify(tmp_path / "book.db", mine=folder / f"{i}.jsonl", member=f"client-{i}")
+        assert found.ok, found.findings
 
 
 def test_nothing_is_kept_unless_asked_for(run, tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from verax.ledger.export import export_book, import_book
 from verax.ledger.settlement import settle
 from verax.ledger.statement import make_statement, to_csv, to_html, to_json
 from verax.ledger.verify import verify
-from verax.mechanism import Policy, Price, Terms
+from verax.mechanism import Arrays, Audited, Policy, Price, Terms
 
 ROUNDS = 300
 
@@ -152,6 +152,50 @@ def test_an_import_adds_what_is_new_and_refuses_a_fork(small, tmp_path):
         with pytest.raises(ValueError, match="is not imported"):
             import_book(fork, tmp_path / "book.jsonl")
     assert verify(other).ok
+
+
+def test_terms_that_say_what_was_audited_are_exported_verified_and_imported(tmp_path):
+    digits = "0123456789abcdef" * 4
+    band = ((1, 2), (0.0, 0.5), (1e-9, 2.0))
+    audited = Audited(
+        "model difference", "FedAvg", "1 epoch", 9, "reported", 2, *band, "north", digits, "verax 0"
+    )
+    agreed = Terms(
+        Price.constant(0.5),
+        policy=Policy(outside="stop"),
+        arrays=Arrays(("*.counter",)),
+        audited=audited,
+    )
+    with Book.create(tmp_path / "book.db") as book:
+        book.create_federation("clinics", agreed)
+        book.post("clinics", "first", 1, norms(4, 1, 1))
+        export_book(book, "clinics", tmp_path / "book.jsonl")
+    with Book.create(tmp_path / "copy.db") as copy:
+        import_book(copy, tmp_path / "book.jsonl")
+        assert copy.terms("clinics") == agreed
+    for name in ("book.db", "book.jsonl", "copy.db"):
+        assert verify(tmp_path / name).ok
+
+
+def test_the_same_terms_in_an_older_text_are_the_same_terms(tmp_path):
+    """A book from before a field existed does not have it in its text."""
+    text = "currency = 'EUR'\nrule = 'squared-norm'\nscale = 6\n[price]\nvalues = 0.5\n"
+    text += "[weights]\nkind = 'reported'\n[policy]\nmissing = 'excuse'\nrejected = 'largest'\n"
+    text += "error = 'excuse'\nfee = 0.0\n"
+    agreed = Terms(Price.constant(0.5), currency="EUR")
+
+    def older(content):
+        if content["kind"] == "create":
+            content["terms"] = text
+
+    with Book.create(tmp_path / "book.db") as book:
+        book.create_federation("clinics", agreed)
+        path = forged(book, "clinics", tmp_path / "old.db", older)
+    with Book.open(path) as old:
+        assert not old.create_federation("clinics", agreed).posted
+        assert not old.change_terms("clinics", agreed, from_round=1).posted
+        old.post("clinics", "first", 1, norms(4, 1, 1))
+    assert verify(path).ok
 
 
 def test_a_statement_shows_everything_that_moved_a_balance(small):

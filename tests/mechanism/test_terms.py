@@ -1,14 +1,30 @@
 """Terms: the TOML form round-trips, and every wrong field is named."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from verax.mechanism import BUILT_IN, Blocks, Policy, Price, Terms, Weights
+from verax.mechanism import BUILT_IN, Arrays, Audited, Blocks, Policy, Price, Terms, Weights
 
 amount = st.floats(0, 1e6)
+AUDITED = Audited(
+    "model difference",
+    "Flower app hospitals, FedAvg",
+    "as the app does it",
+    20,
+    "equal",
+    3,
+    (1, 11, 20),
+    (0.5, 0.25, 0.0),
+    (2.0, 1e-7 + 1, 0.125),
+    "hospitals",
+    "0123456789abcdef" * 4,
+    "verax 0.2.0, flwr 1.41.0, numpy 2.4.6",
+)
 names = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=5, unique=True)
 
 
@@ -27,9 +43,13 @@ def terms(draw):
         members=members,
         allowances=allowance,
         weights=draw(st.sampled_from([Weights(), Weights("equal"), Weights("fixed", (2.0,) * n)])),
-        policy=draw(st.sampled_from([Policy(), Policy("flat-fee", "excuse", "largest", 2.5)])),
+        policy=draw(
+            st.sampled_from([Policy(), Policy("flat-fee", "excuse", "largest", 2.5, "stop")])
+        ),
         currency=draw(st.sampled_from(["EUR", "credits", "¥ “quoted”\t#"])),
         scale=draw(st.integers(0, 18)),
+        arrays=draw(st.sampled_from([Arrays(), Arrays(()), Arrays(("bn?.*", "mask"))])),
+        audited=draw(st.sampled_from([None, AUDITED])),
     )
 
 
@@ -103,6 +123,12 @@ GOOD = 'rule = "squared-norm"\nmembers = ["a", "b"]\n[price]\nvalues = [[1.0, 2.
         ('[price]\nvalues = 1\n[policy]\nmissing = "flat-fee"', "policy.fee is missing"),
         ('[price]\nvalues = 1\n[policy]\nmissing = "jail"', "policy.missing is 'jail'"),
         ("[price]\nvalues = 1\n[policy]\nfee = -1", "policy.fee is -1"),
+        (
+            '[price]\nvalues = 1\n[policy]\noutside = "pray"',
+            "policy.outside is 'pray'",
+        ),
+        ('[price]\nvalues = 1\n[arrays]\nuncharged = [""]', "arrays.uncharged holds an empty text"),
+        ("[price]\nvalues = 1\n[audited]\nrounds = 3", "audited.message is missing"),
         ("allowances = [1, -1]\n" + GOOD, "allowances has 2 rows for 1 block"),
         ("allowances = [[1, 1]]\n" + GOOD, "must sum to zero"),
         ("allowances = [[1, -1, 0]]\n" + GOOD, "3 numbers for 2 members"),
@@ -112,6 +138,47 @@ GOOD = 'rule = "squared-norm"\nmembers = ["a", "b"]\n[price]\nvalues = [[1.0, 2.
 def test_wrong_terms_are_refused_by_name(text, message):
     with pytest.raises(ValueError, match=message):
         Terms.from_toml(text)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"message": "model"}, "audited.message is 'model', must be one of gradient, model diff"),
+        ({"weights": "vote"}, "audited.weights is 'vote', must be one of equal, reported, fixed"),
+        ({"rounds": 0}, "audited.rounds is 0, must be ≥ 1"),
+        ({"members": 1}, "audited.members is 1, must be ≥ 2"),
+        ({"starts": (2, 11, 20)}, "audited.starts: the first block must start at round 1"),
+        ({"starts": (1, 20, 11)}, "audited.starts: block starts must rise"),
+        ({"starts": (1, 11, 21)}, "audited.starts: block start 21 is after the last round 20"),
+        ({"lowest": (0.5,)}, "have 3, 1 and 3 numbers, must have one per block each"),
+        ({"lowest": (3.0, 0.25, 0.0)}, "lowest holds 3 and audited.highest 2 for one block"),
+        ({"lowest": (-1.0, 0.25, 0.0)}, "lowest holds -1"),
+        ({"highest": (float("inf"), 2.0, 1.0)}, "audited.highest inf"),
+        ({"highest": (float("nan"), 2.0, 1.0)}, "audited.highest nan"),
+        ({"digest": "abc"}, "audited.digest is 'abc', must be 64 hexadecimal digits"),
+    ],
+)
+def test_wrong_audits_are_refused_by_name(change, message):
+    with pytest.raises(ValueError, match=message):
+        replace(AUDITED, **change)
+
+
+def test_the_band_is_that_of_the_rounds_block():
+    assert AUDITED.band(1) == AUDITED.band(10) == (0.5, 2.0)
+    assert AUDITED.band(11) == AUDITED.band(19) == (0.25, 1e-7 + 1)
+    assert AUDITED.band(20) == AUDITED.band(99) == (0.0, 0.125)
+    with pytest.raises(ValueError, match="round is 0, must be ≥ 1"):
+        AUDITED.band(0)
+
+
+def test_terms_are_uniform_if_no_number_differs_by_member():
+    both, price = ("a", "b"), Price.constant(1.0)
+    assert Terms(price, members=both, weights=Weights("fixed", (2.0, 2.0))).are_uniform
+    assert Terms(Price.constant((1.0, 1.0)), members=both).are_uniform
+    assert Terms(Price(((1.0,), (2.0,)), (1, 2), rounds=3)).are_uniform
+    assert not Terms(Price.constant((1.0, 2.0)), members=both).are_uniform
+    assert not Terms(price, members=both, weights=Weights("fixed", (2.0, 1.0))).are_uniform
+    assert not Terms(price, members=both, allowances=((1.0, -1.0),)).are_uniform
 
 
 def test_load_names_the_file(tmp_path):

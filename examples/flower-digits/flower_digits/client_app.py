@@ -1,7 +1,8 @@
 """A member: it trains on its own digits. Its training code does not depend on payments.
 
-The two mods are optional: `misreport` replaces the true update if the run's configuration says so,
-and `record_updates` records the norms of the updates that are sent.
+The mods are optional: `identified` tells the server which member a simulated node is, `misreport`
+replaces the true update if the run's configuration says so, and `record_updates` records the norms
+of the updates that are sent.
 """
 
 import time
@@ -10,9 +11,9 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from flower_digits.task import evaluate, from_record, load, protocol_of, to_record, train
-from verax.flower import misreport, record_updates
+from verax.flower import identified, misreport, record_updates
 
-app = ClientApp(mods=[record_updates(), misreport()])
+app = ClientApp(mods=[identified, record_updates(), misreport()])
 
 
 @app.train()

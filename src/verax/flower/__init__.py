@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from verax.flower.local import run_in_process
-    from verax.flower.mods import misreport, record_updates
+    from verax.flower.mods import identified, misreport, record_updates
     from verax.flower.strategy import PaidStrategy
 
-__all__ = ["PaidStrategy", "misreport", "record_updates", "run_in_process"]
+__all__ = ["PaidStrategy", "identified", "misreport", "record_updates", "run_in_process"]
 
 _MODULES = {
     "PaidStrategy": "strategy",
+    "identified": "mods",
     "misreport": "mods",
     "record_updates": "mods",
     "run_in_process": "local",

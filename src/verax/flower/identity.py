@@ -7,9 +7,13 @@ operator gives a node its name when its key is registered, so a node with key *a
 authenticated.
 
 Terms that list `members` are closed. A listed name means the node with that fingerprint, the node
-with that name, or the account that has the name as id or label in the book. If no node has a name,
-the listed names are assigned to the nodes in sorted order, with a warning. Nodes that are not
-listed are not asked.
+with that name, or the account that has the name as id or label in the book. If no node has exactly
+this name, `client 0`, `client-0`, `client_0` and `0` are the same name, unless two members or two
+nodes share it. Nodes that are not listed are not asked.
+
+In a simulation no node has a key or a name. Then a node's replies say which member it is, if the
+ClientApp has the mod `identified`. If they do not say it, the listed names are assigned to the
+nodes in sorted order, with a warning, and only if the terms are the same for all members.
 """
 
 from __future__ import annotations
@@ -17,13 +21,15 @@ from __future__ import annotations
 import base64
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
+from verax.flower.anonymous import AnonymousNodes
+from verax.flower.names import match_names
 from verax.ledger import Book, BookError
 from verax.mechanism import Terms
 
@@ -49,10 +55,14 @@ class Node:
 
 @dataclass(frozen=True)
 class Member:
-    """The member whose account is charged for a node's updates."""
+    """The member whose account is charged for a node's updates.
+
+    A node that has yet to say which member it is stands under its node id, with `is_known` False.
+    """
 
     id: str
     label: str
+    is_known: bool = True
 
 
 def node_of(info: Any, identity: Identity = "auto") -> Node:
@@ -85,15 +95,35 @@ class Roster:
 
     def __init__(self, book: Book, federation: str, run: str) -> None:
         self._book, self._federation, self._run = book, federation, run
-        self._assigned: dict[int, str] = {}  # listed names assigned in sorted order, by node id
+        self._anonymous = AnonymousNodes()
         self._warned: set[str] = set()
 
     def not_connected(self, nodes: Sequence[Node], terms: Terms) -> list[str]:
-        """Listed members that have neither an account nor a connected node."""
+        """Listed members that have neither an account nor a connected node.
+
+        Refuses names that cannot match: as many nodes are connected as the terms list members, but
+        they have other names.
+        """
         if not terms.members:
             return []
         known = set(self._match(nodes, terms).values()) | set(self._listed_accounts(terms))
-        return [name for name in terms.members if name not in known]
+        absent = [name for name in terms.members if name not in known]
+        if _are_anonymous(nodes):
+            if len(nodes) > len(terms.members):
+                raise ValueError(
+                    f"{len(nodes)} nodes without names are connected, the terms list "
+                    f"{len(terms.members)} members; give the nodes names when their keys are "
+                    "registered"
+                )
+            return absent if len(nodes) < len(terms.members) else []
+        named = [node.name or node.key for node in nodes]
+        if absent and len(nodes) >= len(terms.members) and all(named):
+            raise ValueError(
+                f"no node is {', '.join(absent)}: the terms list {', '.join(terms.members)}, the "
+                f"connected nodes are {', '.join(named)}. Register the SuperNodes under the listed "
+                "names, or list the nodes' names as `members`"
+            )
+        return absent
 
     def members(self, nodes: Iterable[Node], terms: Terms, round_: int) -> dict[int, Member]:
         """Members by node id; new ones join the book, and nodes that are not listed are left out.
@@ -120,6 +150,9 @@ class Roster:
         result: dict[int, Member] = {}
         for node in nodes:
             name = listed.get(node.id)
+            if name is None and _are_anonymous(nodes):
+                result[node.id] = Member(f"node {node.id}", f"node {node.id}", is_known=False)
+                continue
             if name is None:
                 self._warn(
                     f"stranger {node.key or node.id}",
@@ -133,6 +166,25 @@ class Roster:
                 self._book.join(self._federation, member.id, member.label)
             result[node.id] = member
         return result
+
+    def identify(
+        self, asked: Sequence[int], told: Mapping[int, str | None], terms: Terms
+    ) -> dict[int, Member]:
+        """Members by node id of anonymous nodes, as far as their replies tell; all members join.
+
+        Args:
+            asked: the nodes.
+            told: the `partition-id` that a node says it has, or None, of each node that replied.
+            terms: the terms in force.
+        """
+        accounts = self._listed_accounts(terms)
+        available = [name for name in terms.members if _may_have(name, "", accounts)]
+        names = self._anonymous.learn(asked, told, available, terms)
+        for name in terms.members:
+            if name not in accounts:
+                self._book.join(self._federation, name)
+        accounts = self._listed_accounts(terms)
+        return {node: accounts[name] for node, name in names.items()}
 
     def _join_open(self, node: Node, labels: dict[str, str], round_: int) -> Member:
         """The member of a node in an open federation; a new one joins."""
@@ -157,7 +209,9 @@ class Roster:
         }
 
     def _match(self, nodes: Sequence[Node], terms: Terms) -> dict[int, str]:
-        """Listed names by node id."""
+        """Listed names by node id: by key, then by name, then by names that mean the same."""
+        if _are_anonymous(nodes):
+            return self._anonymous.names([node.id for node in nodes], terms.members)
         accounts = self._listed_accounts(terms)
         by_key = {member.id: name for name, member in accounts.items()}
         matched: dict[int, str] = {}
@@ -165,48 +219,35 @@ class Roster:
             name = by_key.get(node.key) if node.key else None
             if name is None and node.key in terms.members:
                 name = node.key
-            if name is None and node.name in terms.members:
-                holder = accounts.get(node.name)
-                # A name that belongs to another key already is not assigned again.
-                if holder is None or holder.id == (node.key or node.name):
-                    name = node.name
+            if (
+                name is None
+                and node.name in terms.members
+                and _may_have(node.name, node.key, accounts)
+            ):
+                name = node.name
             if name is not None and name not in matched.values():
                 matched[node.id] = name
-        if not matched and not any(node.name for node in nodes):
-            return self._in_sorted_order(nodes, terms, accounts)
+        same = match_names([node.name for node in nodes if node.name], terms.members)
+        for node in nodes:
+            name = same.get(node.name)
+            if name is None or node.id in matched or name in matched.values():
+                continue
+            if _may_have(name, node.key, accounts):
+                matched[node.id] = name
         return matched
-
-    def _in_sorted_order(
-        self, nodes: Sequence[Node], terms: Terms, accounts: dict[str, Member]
-    ) -> dict[int, str]:
-        """Assign the listed names to the sorted nodes; a node keeps its name while connected."""
-        online = {node.id for node in nodes}
-        self._assigned = {node: name for node, name in self._assigned.items() if node in online}
-        fresh = [node for node in nodes if node.id not in self._assigned]
-        free = [
-            name
-            for name in terms.members
-            if name not in self._assigned.values()
-            and (name not in accounts or accounts[name].id == name)
-        ]
-        if len(nodes) > len(terms.members):
-            raise ValueError(
-                f"{len(nodes)} nodes without names are connected, the terms list "
-                f"{len(terms.members)} members; give the nodes names when their keys are registered"
-            )
-        if fresh and len(nodes) == len(terms.members):
-            for node, name in zip(sorted(fresh, key=lambda n: n.rank), free, strict=False):
-                self._assigned[node.id] = name
-            assigned = ", ".join(f"{name} = node {node}" for node, name in self._assigned.items())
-            _log.warning(
-                "Verax: no node has a name, so the terms' members are the nodes in sorted order, "
-                "which may be another one in the next run: %s",
-                assigned,
-            )
-        return dict(self._assigned)
 
     def _warn(self, key: str, message: str) -> None:
         """Log a warning once."""
         if key not in self._warned:
             self._warned.add(key)
             _log.warning("Verax: %s", message)
+
+
+def _may_have(name: str, key: str, accounts: Mapping[str, Member]) -> bool:
+    """Whether a node with this key, or without one, may have a name: no other key has it."""
+    return name not in accounts or accounts[name].id == (key or name)
+
+
+def _are_anonymous(nodes: Sequence[Node]) -> bool:
+    """Whether no node has a key or a name, as in a simulation."""
+    return not any(node.key or node.name for node in nodes)

@@ -1,9 +1,9 @@
-"""Mods for a ClientApp: misreporting, to test a federation, and a record of one's own updates.
+"""Mods for a ClientApp: who a client is, a record of its own updates, and misreporting as a test.
 
-Both are Flower mods, `ClientApp(mods=[record_updates(), misreport()])`, and affect only training.
-They read the run's configuration at each call, so that `flwr run --run-config` controls them; with
-the default configuration they change nothing. The first mod of the list is the outermost: in this
-order the record contains what is really sent.
+They are Flower mods, `ClientApp(mods=[identified, record_updates(), misreport()])`, and affect only
+training. The last two read the run's configuration at each call, so that `flwr run --run-config`
+controls them; with the default configuration they change nothing. The first mod of the list is the
+outermost: in this order the record contains what is really sent.
 """
 
 from __future__ import annotations
@@ -13,15 +13,38 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MessageType
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from numpy.typing import NDArray
 
 from verax.game import Reporting, ScaleAndNoise, Sender, reporting_of
 from verax.game.reporting import flattened, unflattened
-from verax.mechanism import squared_norms
+from verax.mechanism import Arrays, squared_norms
 
 _STATE = "verax.misreport"
+_IDENTITY = "verax.identity"
+
+
+def identified(request: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """A mod that tells the server the client's `partition-id`, which only the client knows.
+
+    It is meant for simulations: there, nodes have random ids and no names, and terms with a price
+    per member need to know who is who. A client can say anything: two nodes that say the same are
+    refused, and a node with a registered key or name is always the member of that key or name,
+    whatever it says.
+    """
+    reply = call_next(request, context)
+    partition = context.node_config.get("partition-id")
+    if partition is not None and _is_training(request) and reply.has_content():
+        reply.content[_IDENTITY] = ConfigRecord({"partition-id": int(partition)})
+    return reply
+
+
+def take_partition(content: RecordDict) -> str | None:
+    """Remove what `identified` added to a reply, and return the partition-id."""
+    record = content.pop(_IDENTITY, None)
+    value = record.get("partition-id") if isinstance(record, ConfigRecord) else None
+    return str(value) if isinstance(value, int) else None
 
 
 def misreport(reporting: Reporting | None = None) -> Mod:
@@ -50,12 +73,14 @@ def misreport(reporting: Reporting | None = None) -> Mod:
     return mod
 
 
-def record_updates(folder: str | Path | None = None) -> Mod:
+def record_updates(folder: str | Path | None = None, arrays: Arrays | None = None) -> Mod:
     r"""A mod that records the squared norm of every update that this client sends.
 
     Args:
         folder: the folder of `<partition-id or node id>.jsonl`, to which lines are appended; by
             default `record-updates` of the run's configuration. If empty, nothing is recorded.
+        arrays: which arrays are charged, as `[arrays]` of the terms says; by default, the default
+            of the terms.
 
     Each line is {"run": …, "round": …, "norm": …}; `verax ledger verify BOOK --mine FILE --member
     NAME` compares the file with the book. The run is `run-name` of the configuration, or Flower's
@@ -70,7 +95,8 @@ def record_updates(folder: str | Path | None = None) -> Mod:
             return reply
         after = _arrays(reply)
         if after is not None and list(after) == list(before):
-            norms = squared_norms(list(before.values()), [list(after.values())])
+            charged = [name for name in before if (arrays or Arrays()).is_charged(name)]
+            norms = squared_norms([before[k] for k in charged], [[after[k] for k in charged]])
             run = str(context.run_config.get("run-name") or context.run_id)
             line = {"run": run, "round": _round(request), "norm": float(norms[0])}
             name = context.node_config.get("partition-id", context.node_id)
@@ -125,8 +151,8 @@ def _apply(
             "simulator only"
         )
     name, record = next(iter(reply.content.array_records.items()))
-    floats = [key for key in record if key in before and before[key].dtype.kind == "f"]
-    after = {key: record[key].numpy() for key in floats}
+    after = {key: record[key].numpy() for key in record if key in before}
+    floats = [key for key in after if before[key].dtype.kind == after[key].dtype.kind == "f"]
     model = [before[key].astype(np.float64) for key in floats]
     update = [after[key] - own for key, own in zip(floats, model, strict=True)]
     config = context.run_config

@@ -5,6 +5,10 @@ was sent, and exactly one metric record whose example count is a finite number >
 entries are finite follows later from the norm, without another pass over the arrays. Arrays in
 another order are put into the order of the model, because several of Flower's strategies go by
 position.
+
+One difference of types is valid: integers in place of floating point, and the reverse. Flower
+averages integers to float64, and frameworks restore the type of their model. Arrays that are not
+charged are replaced by those that were sent, so that they cannot change the model.
 """
 
 from __future__ import annotations
@@ -20,7 +24,9 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
-from verax.mechanism import Status
+from verax.mechanism import Arrays, Status
+
+_INTEGERS = "iub"  # NumPy's kinds of integers and of true or false
 
 #: The largest example count; float64 holds whole numbers exactly up to here.
 _MAX_EXAMPLES = 2.0**53
@@ -31,19 +37,31 @@ class SentModel:
     """The arrays of a model as they were sent, by name; views of Flower's bytes, not copies."""
 
     arrays: Mapping[str, NDArray[Any]]
+    uncharged: Mapping[str, Array]
 
     @classmethod
-    def of(cls, record: ArrayRecord) -> SentModel:
+    def of(cls, record: ArrayRecord, charged: Arrays) -> SentModel:
         """Decode a record; refuses arrays that do not hold real numbers."""
         arrays: dict[str, NDArray[Any]] = {}
         for name, array in record.items():
             arrays[name] = decoded = decode(array)
-            if decoded.dtype.kind not in "fiub":
+            if decoded.dtype.kind not in _INTEGERS + "f":
                 raise ValueError(
                     f"the model's array {name!r} holds {decoded.dtype}, must be real numbers of a "
                     "NumPy type such as float32"
                 )
-        return cls(arrays)
+        uncharged = {name: record[name] for name in arrays if not charged.is_charged(name)}
+        if len(uncharged) == len(arrays):
+            raise ValueError(
+                f"arrays.uncharged is {list(charged.uncharged)}, which leaves none of the model's "
+                f"{len(arrays)} arrays to be charged; write narrower patterns"
+            )
+        return cls(arrays, uncharged)
+
+    @property
+    def charged(self) -> list[NDArray[Any]]:
+        """The arrays that are measured."""
+        return [array for name, array in self.arrays.items() if name not in self.uncharged]
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +71,7 @@ class Reply:
     Attributes:
         status: ok, missing, rejected or error.
         reason: why the status is not ok; the same text for the same cause.
-        arrays: in the order of the model that was sent, if ok.
+        arrays: those that are charged, in the order of the model that was sent, if ok.
         examples: the example count that the client reports, if ok and needed.
     """
 
@@ -64,7 +82,7 @@ class Reply:
 
 
 def check_reply(message: Message, sent: SentModel, count_key: str | None) -> Reply:
-    """Compare a reply with the model that was sent, and put its arrays into the same order.
+    """Compare a reply with the model that was sent, and make its array record fit that model.
 
     Args:
         message: the reply.
@@ -147,19 +165,34 @@ def _arrays(content: RecordDict, sent: SentModel) -> tuple[NDArray[Any], ...]:
     if extra := sorted(record.keys() - expected.keys()):
         raise ValueError(f"array {extra[0]!r:.80} was not asked for")
     arrays: list[NDArray[Any]] = []
+    fitting: dict[str, Array] = {}
     for key, model in expected.items():
         try:
             array = decode(record[key])
         except ValueError as error:
             raise ValueError(f"array {key!r}: {error}") from None
-        if array.dtype != model.dtype or str(record[key].dtype) != str(model.dtype):
-            raise ValueError(f"array {key!r} holds {array.dtype}, must be {model.dtype}")
         if array.shape != model.shape or tuple(record[key].shape) != model.shape:
             raise ValueError(f"array {key!r} has shape {array.shape}, must be {model.shape}")
+        if key in sent.uncharged:
+            fitting[key] = sent.uncharged[key]
+            continue
+        if str(record[key].dtype) != str(array.dtype) or not _fits(array.dtype, model.dtype):
+            raise ValueError(f"array {key!r} holds {array.dtype}, must be {model.dtype}")
+        fitting[key] = record[key]
+        if array.dtype != model.dtype and model.dtype.kind == "f":
+            # One member's integers must not change the type of everybody's next model.
+            with np.errstate(over="ignore"):
+                array = array.astype(model.dtype)
+            fitting[key] = Array(array)
         arrays.append(array)
-    if list(record) != list(expected):
-        content[name] = ArrayRecord({key: record[key] for key in expected})
+    content[name] = ArrayRecord(fitting)
     return tuple(arrays)
+
+
+def _fits(dtype: np.dtype[Any], model: np.dtype[Any]) -> bool:
+    """Whether the type of an array is the model's, or is integers for floating point or reverse."""
+    kinds = {"f" if each.kind == "f" else "i" for each in (dtype, model)}
+    return dtype == model or (dtype.kind in _INTEGERS + "f" and len(kinds) == 2)
 
 
 _Layout = tuple[tuple[str, int], ...]

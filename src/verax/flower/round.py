@@ -53,6 +53,23 @@ class Asked:
         return self.replies[0]
 
 
+def match_replies(asked: Iterable[Asked], replies: Iterable[Message], round_: int) -> None:
+    """Match replies with requests; a reply to no request of this round is ignored."""
+    by_id = {one.request.message_id: one for one in asked}
+    for message in replies:
+        one = by_id.get(message.metadata.reply_to_message_id)
+        source = source_of(message)
+        if one is None or (not message.has_error() and source != one.request.dst_node_id):
+            _log.warning(
+                "Verax: a reply from node %d answers no request of round %d (it is late, or "
+                "was not asked for) and is ignored",
+                source,
+                round_,
+            )
+            continue
+        one.replies.append(message)
+
+
 class Collected:
     """The members that were asked in a round, sorted by id, and their replies."""
 
@@ -81,9 +98,8 @@ class Collected:
         assert self._measured.norms is not None
         return Statistics(np.where(ok, self._measured.norms, 0.0) * weights**2)
 
-    def receive(self, replies: Iterable[Message]) -> None:
-        """Match, check, measure and weigh the replies, before they are aggregated."""
-        self._match(replies)
+    def receive(self) -> None:
+        """Check, measure and weigh the replies, before they are aggregated."""
         for one in self.asked:
             if one.replies:
                 self._check(one)
@@ -120,22 +136,6 @@ class Collected:
             return reports, None
         ok = [k for k, one in enumerate(self.asked) if one.reply.status == "ok"]
         return reports, statistics.gram[np.ix_(ok, ok)]
-
-    def _match(self, replies: Iterable[Message]) -> None:
-        """Match replies with requests; a reply to no request of this round is ignored."""
-        by_id = {one.request.message_id: one for one in self.asked}
-        for message in replies:
-            one = by_id.get(message.metadata.reply_to_message_id)
-            source = source_of(message)
-            if one is None or (not message.has_error() and source != one.request.dst_node_id):
-                _log.warning(
-                    "Verax: a reply from node %d answers no request of round %d (it is late, or "
-                    "was not asked for) and is ignored",
-                    source,
-                    self._round,
-                )
-                continue
-            one.replies.append(message)
 
     def _check(self, one: Asked) -> None:
         if len(one.replies) > 1:
@@ -181,7 +181,7 @@ class Collected:
                 for k, one in enumerate(self.asked)
                 if one.sent is sent and one.reply.status == "ok"
             ]
-            model = list(sent.arrays.values())
+            model = sent.charged
             replies = [self.asked[k].reply.arrays for k in places]
             if reads_gram:
                 gram[np.ix_(places, places)] = gram_of_updates(model, replies)

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from verax.flower.alarm import Alarm, norms_of
 from verax.flower.checkpoints import Checkpoints
+from verax.flower.fit import check_fit, check_norms, check_rounds
 from verax.flower.identity import Identity, Member, Node, Roster, node_of
+from verax.flower.mods import take_partition
 from verax.flower.outcome import log_round, round_metrics
 from verax.flower.replies import SentModel, check_metrics, differing_metrics
-from verax.flower.round import Asked, Collected, source_of
+from verax.flower.round import Asked, Collected, match_replies, source_of
 from verax.flower.weighing import innermost, reply_weights
 from verax.ledger import Book, BookError, BookUnavailableError, Receipt, Report
 from verax.mechanism import Terms, rule_named
@@ -78,9 +80,13 @@ class PaidStrategy(Strategy):
         super().__init__()
         self.strategy, self.federation = strategy, federation
         given = terms if terms is None or isinstance(terms, Terms) else Terms.load(terms)
+        if given is not None:
+            self._check_terms(given)  # before a book is created with them
         self.book = ledger if isinstance(ledger, Book) else Book.create(ledger)
         self.terms = _agreed_terms(self.book, federation, given)
         self._check_terms(self.terms)
+        if self.terms.audited is None:
+            _log.info("Verax: the terms have no [audited]: nothing says what they were audited for")
         self._run, self._folder = run, checkpoints
         self._identity: Identity = identity
         self._patience, self._alarm = patience, alarm or Alarm()
@@ -125,9 +131,7 @@ class PaidStrategy(Strategy):
         model, the result's arrays are the initial ones.
         """
         self._begin(grid)
-        last = self.terms.price.rounds
-        if last and num_rounds > last:
-            raise ValueError(f"num_rounds is {num_rounds}, the terms have prices for {last} rounds")
+        check_rounds(self.terms, num_rounds)
         arrays = self._resume(initial_arrays)
         before = self._completed
         evaluate = None if evaluate_fn is None else lambda t, a: evaluate_fn(t + before, a)
@@ -175,7 +179,7 @@ class PaidStrategy(Strategy):
             records = list(message.content.array_records.values())
             record = records[0] if len(records) == 1 else arrays
             if id(record) not in models:
-                models[id(record)] = SentModel.of(record)
+                models[id(record)] = SentModel.of(record, terms.arrays)
             asked.append(Asked(member, message.metadata, models[id(record)]))
             to_members.append(message)
         if messages and not asked:
@@ -185,7 +189,7 @@ class PaidStrategy(Strategy):
                 "`verax ledger balances` shows them"
             )
         self._refuse_unasked(terms, round_, members, asked)
-        self._asked = {round_: sorted(asked, key=lambda one: one.member.id)}
+        self._asked = {round_: asked}
         return to_members
 
     def aggregate_train(
@@ -199,8 +203,11 @@ class PaidStrategy(Strategy):
         if not asked:
             return self.strategy.aggregate_train(round_, list(replies))
         terms = self.book.terms(self.federation, round_)
+        match_replies(asked, replies, round_)
+        asked = self._identify(asked, terms, round_)
         collected = Collected(asked, reply_weights(self.strategy, terms), terms, round_)
-        collected.receive(replies)
+        collected.receive()
+        check_norms(terms, round_, collected.ok)
         arrays, metrics = None, None
         if collected.ok:
             collected.overwrite_counts()
@@ -270,6 +277,7 @@ class PaidStrategy(Strategy):
                 "charge by squared-norm, squared-distance or groves-ledyard"
             )
         reply_weights(self.strategy, terms)
+        check_fit(terms)
 
     def _begin(self, grid: Grid) -> None:
         """On the first call, name the run and give the alarm the rounds that are in the book."""
@@ -337,8 +345,8 @@ class PaidStrategy(Strategy):
     ) -> None:
         """In a closed federation, refuse to charge a member as missing that was not asked."""
         if terms.members and terms.policy.missing != "excuse" and len(asked) < len(members):
-            ids = {one.member.id for one in asked}
-            name = next(member.label for member in members.values() if member.id not in ids)
+            ids = {one.request.dst_node_id for one in asked}
+            name = next(member.label for node, member in members.items() if node not in ids)
             raise ValueError(
                 f"{name!r} is connected but not asked in round {round_}, and policy.missing = "
                 f'"{terms.policy.missing}" would charge it for that; ask all members '
@@ -346,6 +354,34 @@ class PaidStrategy(Strategy):
             )
 
     # After a round
+
+    def _identify(self, asked: Sequence[Asked], terms: Terms, round_: int) -> list[Asked]:
+        """The asked members, sorted by id; nodes that were not known say in their replies who.
+
+        A node that did not reply cannot say it. It is left out, and its member, which the terms
+        list, is booked as missing.
+        """
+        told: dict[int, str | None] = {}
+        for one in asked:
+            said = {take_partition(m.content) for m in one.replies if m.has_content()}
+            if said and not one.member.is_known:
+                told[one.request.dst_node_id] = said.pop() if len(said) == 1 else None
+        unknown = [one for one in asked if not one.member.is_known]
+        if unknown:
+            assert self._roster is not None
+            nodes = [one.request.dst_node_id for one in unknown]
+            members = self._roster.identify(nodes, told, terms)
+            for one in unknown:
+                one.member = members.get(one.request.dst_node_id, one.member)
+                if not one.member.is_known:
+                    _log.warning(
+                        "Verax: %s did not reply in round %d and has not said which member it is; "
+                        "the member is booked as missing",
+                        one.member.label,
+                        round_,
+                    )
+        known = [one for one in asked if one.member.is_known]
+        return sorted(known, key=lambda one: one.member.id)
 
     def _post(
         self, round_: int, reports: Sequence[Report], gram: NDArray[np.float64] | None

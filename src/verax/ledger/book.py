@@ -101,7 +101,7 @@ class Book(BookReader):
             head = lookup_head(connection, federation, lock=True)
             if head is not None:
                 state = self._state(connection, federation, head)
-                if state.versions[0].hash != digest(text):
+                if state.versions[0].terms != terms:
                     raise BookError(
                         f"{federation!r} is in the book with other terms; "
                         "`verax ledger terms` changes them from a round on"
@@ -179,7 +179,7 @@ class Book(BookReader):
                     f"{terms.currency} and {terms.scale}: balances would lose their meaning"
                 )
             last = state.versions[-1]
-            if last.hash == digest(text) and last.from_round == from_round:
+            if last.terms == terms and last.from_round == from_round:
                 return []
             return [{"kind": "terms", "from_round": from_round, "terms": text}]
 

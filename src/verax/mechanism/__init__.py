@@ -3,6 +3,8 @@
 This is the only place where a payment is computed; audit, Flower layer and ledger all call it.
 """
 
+from verax.mechanism.arrays import Arrays
+from verax.mechanism.audited import Audited
 from verax.mechanism.charge import Status, charge
 from verax.mechanism.groves_ledyard import GrovesLedyard
 from verax.mechanism.no_payment import NoPayment
@@ -22,10 +24,13 @@ from verax.mechanism.spot_audit import SpotAudit
 from verax.mechanism.squared_distance import SquaredDistance
 from verax.mechanism.squared_norm import SquaredNorm
 from verax.mechanism.statistics import Statistics
-from verax.mechanism.terms import Policy, Terms, Weights
+from verax.mechanism.terms import Policy, Terms
+from verax.mechanism.weights import Weights
 
 __all__ = [
     "BUILT_IN",
+    "Arrays",
+    "Audited",
     "Blocks",
     "GrovesLedyard",
     "NoPayment",

@@ -16,47 +16,43 @@ import numpy as np
 
 from verax import documents
 from verax.documents import check_choice
+from verax.mechanism.arrays import Arrays
+from verax.mechanism.audited import Audited
 from verax.mechanism.price import Array, Price, Row, check_rows
 from verax.mechanism.rules import check_rule_name
 from verax.mechanism.squared_norm import SquaredNorm
+from verax.mechanism.weights import Weights
 
 #: What an update that did not come, was broken, or failed costs: nothing; a fixed fee that the
 #: participants share; or what the largest update of the round costs.
 Action = Literal["excuse", "flat-fee", "largest"]
 
-#: How updates are weighed in the aggregate: all the same; by the clients' own word (then the
-#: *effective* update, weight × N × update, is charged); or by a table fixed here.
-WeightKind = Literal["equal", "reported", "fixed"]
-
-
-@dataclass(frozen=True)
-class Weights:
-    """How the updates are weighed, and for `fixed` by how much, one number per member."""
-
-    kind: WeightKind = "reported"
-    values: Row = ()
-
-    def __post_init__(self) -> None:
-        check_choice("weights.kind", self.kind, WeightKind)
-        if (self.kind == "fixed") != bool(self.values):
-            raise ValueError('weights.values belong to weights.kind = "fixed", and only there')
-        for value in self.values:
-            if not (math.isfinite(value) and value > 0):
-                raise ValueError(f"weights.values holds {value:g}, must be finite numbers > 0")
+#: What happens if norms in the first rounds lie outside the band that was audited.
+Outside = Literal["warn", "stop"]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """What an update costs that is missing, was rejected as broken, or ended in an error."""
+    """What an update costs that is missing, was rejected as broken, or ended in an error.
+
+    Attributes:
+        missing: the cost of an update that did not come.
+        rejected: the cost of a broken one.
+        error: the cost of an error.
+        fee: the amount of `flat-fee`.
+        outside: whether norms outside the audited band are logged, or stop the run.
+    """
 
     missing: Action = "excuse"
     rejected: Action = "largest"
     error: Action = "excuse"
     fee: float = 0.0
+    outside: Outside = "warn"
 
     def __post_init__(self) -> None:
         for name in ("missing", "rejected", "error"):
             check_choice(f"policy.{name}", getattr(self, name), Action)
+        check_choice("policy.outside", self.outside, Outside)
         if not (math.isfinite(self.fee) and self.fee >= 0):
             raise ValueError(f"policy.fee is {self.fee:g}, must be a finite number ≥ 0")
         if "flat-fee" in (self.missing, self.rejected, self.error) and self.fee == 0:
@@ -77,6 +73,8 @@ class Terms:
         policy: what missing, broken and failed updates cost.
         currency: a label.
         scale: decimal places of the currency's smallest unit in the books.
+        arrays: which arrays of the model are charged.
+        audited: what the prices were audited for; None if nothing says it.
 
     Example:
         >>> terms = Terms(Price.constant(5e-5), currency="EUR", scale=2)
@@ -92,6 +90,8 @@ class Terms:
     policy: Policy = field(default_factory=Policy)
     currency: str = "credits"
     scale: int = 6
+    arrays: Arrays = field(default_factory=Arrays)
+    audited: Audited | None = None
 
     def __post_init__(self) -> None:
         check_rule_name(self.rule)
@@ -124,6 +124,12 @@ class Terms:
         if not self.allowances:
             return None
         return np.asarray(self.allowances[min(self.price.block(round_), len(self.allowances) - 1)])
+
+    @property
+    def are_uniform(self) -> bool:
+        """Whether prices, allowances and weights are the same for all members."""
+        rows = (*self.price.values, *self.allowances, self.weights.values)
+        return all(len(set(row)) <= 1 for row in rows)
 
     def to_toml(self, comment: str = "") -> str:
         """The TOML form; each line of `comment` stands before it."""
