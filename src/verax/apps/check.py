@@ -23,7 +23,7 @@ from verax.apps.scratch import in_scratch
 from verax.audit.plan import Plan
 from verax.flower.weighing import innermost, reply_weights
 from verax.mechanism import Price, Terms, Weights
-from verax.mechanism.terms import WeightKind
+from verax.mechanism.weights import WeightKind
 
 
 @dataclass(frozen=True)

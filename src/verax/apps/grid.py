@@ -175,7 +175,7 @@ class AuditGrid(Grid):
     def _measured(self, requests: list[Message], replies: list[Message]) -> list[Message]:
         """The replies as they are sent, the deviators' changed; what they measure is recorded."""
         round_, number = MeasuredRound(len(self._places)), len(self.rounds) + 1
-        sent = SentModel.of(_model_of(requests, number))
+        sent = SentModel.of(_model_of(requests, number), _REPORTED.arrays)
         if self._senders and not all(np.all(np.isfinite(a)) for a in sent.arrays.values()):
             raise DivergedError
         members = [self._places[message.metadata.dst_node_id] for message in requests]
@@ -192,7 +192,7 @@ class AuditGrid(Grid):
         contents = [(one, reply.content) for one, reply in zip(honest, replies, strict=True)]
         assert self.weights is not None
         weights = np.array(effective_weights(self.weights, _REPORTED, names, contents))
-        model = list(sent.arrays.values())
+        model = sent.charged
         if round_.gram is None:
             round_.norms[members] = weights**2 * squared_norms(model, updates)
         else:
@@ -225,11 +225,11 @@ class AuditGrid(Grid):
         self, round_: int, member: int, sent: SentModel, honest: tuple[NDArray[Any], ...]
     ) -> list[NDArray[Any]]:
         """What a deviating member returns: the model that was sent, moved by its message."""
-        sender, model = self._senders[member], list(sent.arrays.values())
+        sender, model = self._senders[member], sent.charged
         moves = [a.dtype.kind == "f" for a in honest]
         update, last = _differences(honest, model, moves), None
         if self._last_sent is not None:
-            last = _differences(model, list(self._last_sent.arrays.values()), moves)
+            last = _differences(model, self._last_sent.charged, moves)
         message, self._memories[member] = sender.send(
             round_, update, self._memories.get(member), last
         )
@@ -286,13 +286,15 @@ def _differences(
 
 
 def _with_arrays(reply: Message, sent: SentModel, arrays: list[NDArray[Any]]) -> Message:
-    """A copy of a reply with other arrays."""
+    """A copy of a reply with other charged arrays."""
     changed = copy.deepcopy(reply)
-    (name,) = changed.content.array_records
-    named = zip(sent.arrays, arrays, strict=True)
-    changed.content[name] = ArrayRecord(
-        {label: Array(np.ascontiguousarray(array)) for label, array in named}
-    )
+    ((name, record),) = changed.content.array_records.items()
+    labels = [label for label in sent.arrays if label not in sent.uncharged]
+    own = {
+        label: Array(np.ascontiguousarray(array))
+        for label, array in zip(labels, arrays, strict=True)
+    }
+    changed.content[name] = ArrayRecord({**record, **own})
     return changed
 
 

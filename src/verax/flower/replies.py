@@ -180,7 +180,7 @@ def _arrays(content: RecordDict, sent: SentModel) -> tuple[NDArray[Any], ...]:
             raise ValueError(f"array {key!r} holds {array.dtype}, must be {model.dtype}")
         fitting[key] = record[key]
         if array.dtype != model.dtype and model.dtype.kind == "f":
-            # One member's integers must not change the type of everybody's next model.
+            # One member's reply must not change the type of everybody's next model.
             with np.errstate(over="ignore"):
                 array = array.astype(model.dtype)
             fitting[key] = Array(array)
@@ -190,9 +190,12 @@ def _arrays(content: RecordDict, sent: SentModel) -> tuple[NDArray[Any], ...]:
 
 
 def _fits(dtype: np.dtype[Any], model: np.dtype[Any]) -> bool:
-    """Whether the type of an array is the model's, or is integers for floating point or reverse."""
-    kinds = {"f" if each.kind == "f" else "i" for each in (dtype, model)}
-    return dtype == model or (dtype.kind in _INTEGERS + "f" and len(kinds) == 2)
+    """Whether an array holds real numbers in this machine's byte order, or the model's own type.
+
+    Types change in ordinary training: FedAdam makes a float32 model float64, and an app returns
+    float32 again.
+    """
+    return dtype == model or (dtype.kind in _INTEGERS + "f" and dtype.isnative)
 
 
 _Layout = tuple[tuple[str, int], ...]

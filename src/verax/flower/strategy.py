@@ -27,6 +27,7 @@ from verax.flower.mods import take_partition
 from verax.flower.outcome import log_round, round_metrics
 from verax.flower.replies import SentModel, check_metrics, differing_metrics
 from verax.flower.round import Asked, Collected, match_replies, source_of
+from verax.flower.unpaid import is_unpaid
 from verax.flower.weighing import innermost, reply_weights
 from verax.ledger import Book, BookError, BookUnavailableError, Receipt, Report
 from verax.mechanism import Terms, rule_named
@@ -79,6 +80,9 @@ class PaidStrategy(Strategy):
     ) -> None:
         super().__init__()
         self.strategy, self.federation = strategy, federation
+        self._unpaid = is_unpaid()
+        if self._unpaid:
+            return  # an audit is running the app: no book is opened, and nobody is charged
         given = terms if terms is None or isinstance(terms, Terms) else Terms.load(terms)
         if given is not None:
             self._check_terms(given)  # before a book is created with them
@@ -130,6 +134,16 @@ class PaidStrategy(Strategy):
         `num_rounds` includes the rounds that an earlier start completed. If no round changed the
         model, the result's arrays are the initial ones.
         """
+        if self._unpaid:
+            return self.strategy.start(
+                grid,
+                initial_arrays,
+                num_rounds,
+                timeout,
+                train_config,
+                evaluate_config,
+                evaluate_fn,
+            )
         self._begin(grid)
         check_rounds(self.terms, num_rounds)
         arrays = self._resume(initial_arrays)

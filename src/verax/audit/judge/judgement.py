@@ -6,6 +6,8 @@ payments, are compared on the same runs.
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +18,7 @@ from numpy.typing import NDArray
 from verax.audit.judge.candidates import KINDS, Candidate, JudgedRule, judge_rule
 from verax.audit.judge.evidence import Evidence
 from verax.audit.plan import Plan
-from verax.audit.run.record import load_runs
+from verax.audit.run.record import RecordedRun, load_runs
 from verax.audit.run.subject import Description, Subject
 
 Array = NDArray[np.float64]
@@ -43,6 +45,9 @@ class Judgement:
         evidence: the judging runs.
         rules: every rule of the plan that the record allows to judge, in order.
         compared: evidence of the aggregators that are compared.
+        band: lowest and highest honest squared norm of any member in each block, (K, 2).
+        digest: SHA-256 of the record's two tables.
+        versions: of the software that made the record.
     """
 
     plan: Plan
@@ -50,6 +55,9 @@ class Judgement:
     evidence: Evidence
     rules: list[JudgedRule]
     compared: list[Evidence]
+    band: Array
+    digest: str
+    versions: dict[str, str]
 
     @cached_property
     def description(self) -> Description:
@@ -137,7 +145,25 @@ def judge(plan: Plan, subject: Subject, folder: Path) -> Judgement:
             "not recorded (--distances records distances), or needs more clients"
         )
     compared = [Evidence(plan, runs, advice, name) for name in plan.prices.robust]
-    return Judgement(plan, subject, evidence, rules, compared)
+    digest = hashlib.sha256()
+    for table in ("runs.parquet", "rounds.parquet"):
+        digest.update((folder / table).read_bytes())
+    versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
+    band = _band(plan, [one for one in runs if one.run.role == "honest" and not one.run.aggregator])
+    return Judgement(plan, subject, evidence, rules, compared, band, digest.hexdigest(), versions)
+
+
+def _band(plan: Plan, honest: list[RecordedRun]) -> Array:
+    """Lowest and highest squared norm of those who took part in each block, (K, 2)."""
+    norms = np.stack([np.asarray(one.statistics.norms) for one in honest])  # (seeds, T, N)
+    present = np.stack([one.present for one in honest])
+    ends = [*plan.blocks.starts[1:], plan.rounds + 1]
+    rows: list[tuple[float, float]] = []
+    for first, after in zip(plan.blocks.starts, ends, strict=True):
+        block = slice(first - 1, after - 1)
+        own = norms[:, block][present[:, block]]
+        rows.append((float(np.min(own, initial=np.inf)), float(np.max(own, initial=0.0))))
+    return np.array([(min(low, high), high) for low, high in rows])
 
 
 def _row(candidate: Candidate) -> ComparedRule:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from verax import __version__
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import interval
-from verax.mechanism import Price, Terms, Weights
+from verax.mechanism import Audited, Price, Terms, Weights
 from verax.mechanism.rules import rule_text
 
 
@@ -27,6 +28,28 @@ def propose(judgement: Judgement) -> Terms:
         members=judgement.subject.names,
         allowances=tuple((*row, -sum(row)) for row in rows),
         weights=Weights(judgement.description.weights),
+        audited=_audited(judgement),
+    )
+
+
+def _audited(judgement: Judgement) -> Audited:
+    """What the price was judged for."""
+    plan, described = judgement.plan, judgement.description
+    own = {"verax": __version__, "numpy": judgement.versions["numpy"]}
+    low, high = judgement.band.T
+    return Audited(
+        message=described.message,
+        protocol=described.protocol,
+        local_work=described.local_work,
+        rounds=plan.rounds,
+        weights=described.weights,
+        members=plan.task.clients,
+        starts=plan.blocks.starts,
+        lowest=tuple(low.tolist()),
+        highest=tuple(high.tolist()),
+        audit=judgement.subject.name,
+        digest=judgement.digest,
+        versions=", ".join(f"{name} {version}" for name, version in own.items()),
     )
 
 

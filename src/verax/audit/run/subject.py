@@ -11,12 +11,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from verax.audit.plan import Plan
 from verax.audit.run.record import RunResults
 from verax.audit.run.runs import RunBatch
-from verax.mechanism.terms import WeightKind
+from verax.mechanism.audited import MessageKind
+from verax.mechanism.weights import WeightKind
 
 #: Called with the number of run-rounds just done.
 Progress = Callable[[int], None]
@@ -40,7 +41,7 @@ class Description:
         lower_step: what to do when training diverges.
     """
 
-    message: Literal["gradient", "model difference"]
+    message: MessageKind
     protocol: str
     local_work: str
     weights: WeightKind

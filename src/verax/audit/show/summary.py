@@ -37,7 +37,6 @@ def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
     """Everything, as plain JSON values."""
     plan, evidence, best = judgement.plan, judgement.evidence, judgement.best
     low, high = best.common
-    versions = json.loads((folder / "versions.json").read_text(encoding="utf-8"))
     similarity = _similarity(judgement, folder)
     return {
         "verax": __version__,
@@ -65,7 +64,7 @@ def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
         "similarity": similarity,
         "diverged": {d.describe(plan.rounds): r for d, r in evidence.diverged.items()},
         "not_tried": list(NOT_TRIED),
-        "versions": {name: value for name, value in versions.items() if name != "data"},
+        "versions": {name: value for name, value in judgement.versions.items() if name != "data"},
     }
 
 
