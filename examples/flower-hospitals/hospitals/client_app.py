@@ -11,9 +11,9 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 
 from hospitals.data import patients
-from verax.flower import misreport
+from verax.flower import identified, misreport
 
-app = ClientApp(mods=[misreport()])
+app = ClientApp(mods=[identified, misreport()])
 
 
 @app.train()
