@@ -11,14 +11,15 @@ from verax.ledger import Book
 from verax.ledger.verify import verify
 
 APP = Path(__file__).parents[2] / "examples" / "flower-digits"
-SCRIPT = APP / "federation.py"
+SCRIPT = APP.parent / "federation.py"
 
 
 class Federation:
     """`federation.py` in a folder; everything that it started ends with the `with` block."""
 
-    def __init__(self, folder, *options, prefix=()):
-        self.folder, self.options, self.prefix = Path(folder), options, prefix
+    def __init__(self, folder, *options, prefix=(), app=APP):
+        self.folder, self.prefix = Path(folder), prefix
+        self.options = ("--app", app, *options)
 
     def __enter__(self):
         self.script("up", *self.options)

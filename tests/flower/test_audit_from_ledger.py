@@ -46,15 +46,19 @@ def test_audit_from_the_ledger_beside_a_matching_audit(jumping_run, tmp_path):
         {"name": f"client {i}", "windows": [{"schedule": "constant", "low": low, "high": high}]}
         for i, (low, high) in enumerate(ends)
     ]
-    (folder / "audit.json").write_text(json.dumps({"clients": clients}))
+    known = {"message": "model difference", "clients": clients}
+    (folder / "audit.json").write_text(json.dumps(known))
     said = json.loads(audit(path, "--matching", folder, "--json"))
     assert [m["inside"] for m in sorted(said["members"], key=lambda m: m["name"])] == [
         True, False, False,
     ]  # fmt: skip
-    (folder / "audit.json").write_text(json.dumps({"clients": clients[:2]}))
+    (folder / "audit.json").write_text(json.dumps({**known, "clients": clients[:2]}))
     refused = verax(["audit", "--from-ledger", path, "--matching", folder])
     assert refused.returncode == 2
     assert "matching task" in refused.stderr
+    (folder / "audit.json").write_text(json.dumps({**known, "message": "gradient"}))
+    refused = verax(["audit", "--from-ledger", path, "--matching", folder])
+    assert "the audit is of gradients, and the book holds" in refused.stderr
 
 
 def test_a_drift_is_seen_and_its_size_is_right():

@@ -2,3 +2,8 @@
 
 Needs the extra `flower`.
 """
+
+from verax.apps.api import audit_app
+from verax.apps.rehearsal import rehearsal
+
+__all__ = ["audit_app", "rehearsal"]

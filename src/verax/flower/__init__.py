@@ -10,18 +10,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from verax.apps import rehearsal
     from verax.flower.local import run_in_process
     from verax.flower.mods import identified, misreport, record_updates
+    from verax.flower.paired import paired
     from verax.flower.strategy import PaidStrategy
 
-__all__ = ["PaidStrategy", "identified", "misreport", "record_updates", "run_in_process"]
+__all__ = [
+    "PaidStrategy",
+    "identified",
+    "misreport",
+    "paired",
+    "record_updates",
+    "rehearsal",
+    "run_in_process",
+]
 
 _MODULES = {
-    "PaidStrategy": "strategy",
-    "identified": "mods",
-    "misreport": "mods",
-    "record_updates": "mods",
-    "run_in_process": "local",
+    "PaidStrategy": "verax.flower.strategy",
+    "identified": "verax.flower.mods",
+    "misreport": "verax.flower.mods",
+    "paired": "verax.flower.paired",
+    "record_updates": "verax.flower.mods",
+    # An app's `server_app.py` needs one import for whatever it does with payments.
+    "rehearsal": "verax.apps",
+    "run_in_process": "verax.flower.local",
 }
 
 
@@ -29,7 +42,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+        return getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("verax"):
             raise

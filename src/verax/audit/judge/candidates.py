@@ -33,6 +33,9 @@ Array = NDArray[np.float64]
 #: The kinds of price, in the order of what they can do.
 KINDS = ("constant", "discounted", "profile")
 
+#: The largest discount rate that is tried; at 1 all prices before the last round would be zero.
+_STEEPEST = 0.9
+
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
@@ -177,7 +180,7 @@ def _best_discount(evidence: Evidence, series: Array) -> float:
     A grid of rates is searched first; then four steps around the best one, each twice as fine.
     """
     T = evidence.plan.rounds
-    grid = np.minimum(np.array([0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30]) / T, 0.9)
+    grid = np.minimum(np.array([0, 0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 15, 20, 30]) / T, _STEEPEST)
 
     def worst_gain(rate: float) -> float:
         factors = Price.discounted(1.0, rate, T).per_round()[:, 0]
@@ -186,7 +189,7 @@ def _best_discount(evidence: Evidence, series: Array) -> float:
     best = float(min(grid, key=worst_gain))
     width = 0.5 / T
     for _ in range(4):
-        neighbours = [max(best + step * width, 0.0) for step in (-1, -0.5, 0, 0.5, 1)]
+        neighbours = np.clip(best + width * np.array([-1, -0.5, 0, 0.5, 1]), 0.0, _STEEPEST)
         best = float(min(neighbours, key=worst_gain))
         width /= 2
     return best

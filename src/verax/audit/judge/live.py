@@ -165,6 +165,8 @@ def judge_live(
     prices = np.array([float(np.mean(content["price"])) for content in rounds])
     shares = pay(SquaredNorm(), np.where(present, norms, 0.0), present=present)
     price = float(prices.mean())
+    if matching is not None:
+        _refuse_unlike(matching, rounds)
     windows = _windows(names, matching)
     members: list[LiveMember] = []
     for i, name in enumerate(names):
@@ -235,6 +237,22 @@ def _drift_words(member: LiveMember) -> str:
     if low <= 0 <= high:
         return "; no drift seen"
     return f"; its norm drifts by {np.expm1(member.drift):+.2%} a round against the others"
+
+
+def _refuse_unlike(matching: Mapping[str, Any], rounds: list[Mapping[str, Any]]) -> None:
+    """Only like is compared with like: constant prices of the same kind of message."""
+    if matching["message"] == "gradient":
+        raise ValueError(
+            "the audit is of gradients, and the book holds the norms of model differences: prices "
+            "of the two differ by about 1/step²; audit the app itself, verax audit --app FOLDER"
+        )
+    prices = [price for content in rounds for price in np.ravel(content["price"]).tolist()]
+    if max(prices) > min(prices) * (1 + 1e-9):
+        raise ValueError(
+            f"prices in the book go from {min(prices):.4g} to {max(prices):.4g}, and an audit's "
+            "windows are compared with one constant price; the [audited] table of the terms says "
+            "which audit they come from"
+        )
 
 
 def _windows(

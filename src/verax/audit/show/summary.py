@@ -42,6 +42,7 @@ def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
         "verax": __version__,
         "task": judgement.subject.name,
         "title": f"{judgement.subject.name}: {plan.task.clients} clients, {plan.rounds} rounds",
+        "message": judgement.description.message,
         "rule": judgement.main.rule.name,
         "settings": _settings(judgement) + _similarity_words(similarity),
         "verdict": verdict(judgement),

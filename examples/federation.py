@@ -1,6 +1,7 @@
 """A federation on this machine: creates keys and certificates, starts and stops its processes.
 
-    python federation.py up FOLDER [--simulation]   keys, certificates, SuperLink, SuperNodes
+    python federation.py up FOLDER --app APP [--simulation]
+                                                    keys, certificates, SuperLink, SuperNodes
     python federation.py run FOLDER [KEY=VALUE …]   `flwr run` with the run's configuration
     python federation.py stop FOLDER NAME           end one process: superlink, node0, node1, …
     python federation.py start FOLDER NAME          start it again
@@ -28,9 +29,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-APP = Path(__file__).resolve().parent
 HOST = "127.0.0.1"
-NAME = "digits"
+NAME = "example"
 
 
 def main() -> None:
@@ -42,13 +42,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("rest", nargs="*", help="KEY=VALUE for run, NAME for stop and start")
     parser.add_argument("--simulation", action="store_true", help="no SuperNodes: Ray instead")
+    parser.add_argument("--app", type=Path, default=Path(), help="the app's folder, for up")
     parser.add_argument("--clients", type=int, default=3)
     parser.add_argument("--hard", action="store_true", help="stop by SIGKILL")
     given = parser.parse_args()
     folder = given.folder.resolve()
     match given.command:
         case "up":
-            up(folder, given.simulation, given.clients)
+            up(folder, given.app.resolve(), given.simulation, given.clients)
         case "run":
             sys.exit(run(folder, given.rest))
         case "stop":
@@ -60,11 +61,12 @@ def main() -> None:
             down(folder)
 
 
-def up(folder: Path, simulation: bool, clients: int) -> None:
+def up(folder: Path, app: Path, simulation: bool, clients: int) -> None:
     """Create what is missing and start everything."""
     folder.mkdir(parents=True, exist_ok=True)
     taken = free_ports(clients + 1)
     settings = {
+        "app": str(app),
         "simulation": simulation,
         "clients": clients,
         "superlink": taken[0],
@@ -98,7 +100,7 @@ def run(folder: Path, config: list[str]) -> int:
     """Run the app with its book in the folder."""
     settings = read(folder)
     values = [f'book="{folder / "book.db"}"', *map(quoted, config)]
-    command = ["flwr", "run", str(APP), NAME, "--stream", "--run-config", " ".join(values)]
+    command = ["flwr", "run", settings["app"], NAME, "--stream", "--run-config", " ".join(values)]
     if settings["simulation"]:
         command += ["--federation-config", f"num-supernodes={settings['clients']}"]
     return subprocess.run(command, env=environment(folder), cwd=folder, check=False).returncode
@@ -288,7 +290,7 @@ def make_certificates(folder: Path) -> None:
     if (folder / "server.crt").exists():
         return
     authority = ec.generate_private_key(ec.SECP384R1())
-    own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "flower-digits authority")])
+    own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "example authority")])
     ca = certificate(own, own, authority, authority, ca=True)
     key = ec.generate_private_key(ec.SECP384R1())
     host = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, HOST)])

@@ -1,0 +1,1 @@
+"""Clinics that train a network of PyTorch."""
