@@ -69,7 +69,11 @@ build: $(VENV)/.dev
 	@$(BIN)/python -m build --outdir dist . >/dev/null
 	@$(BIN)/twine check --strict dist/*
 
-system-deps:  ## Debian's Chromium, for the tests that open the report in a browser
+system-deps: $(VENV)/.dev  ## for some tests: Debian's Chromium, and PyTorch if the index has it
+	@$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null 2>&1 || true
+	@$(BIN)/python -c "import torch" 2>/dev/null || \
+	  { echo "Installing PyTorch for the tests of PyTorch apps" && $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt torch==2.13.0; } || \
+	  echo "PyTorch could not be installed; its tests will be skipped (pip install torch==2.13.0)"
 	@command -v chromium >/dev/null 2>&1 && command -v chromedriver >/dev/null 2>&1 || \
 	if command -v apt-get >/dev/null 2>&1 && [ "$$(id -u)" = 0 ]; then \
 	  echo "Installing Chromium for the browser tests"; \

@@ -70,7 +70,7 @@ def main() -> None:
             clock.grid += time.process_time() - begin
 
     AuditGrid.send_and_receive = send_and_receive
-    with TemporaryDirectory() as folder, in_scratch(Path(folder) / "log"):
+    with TemporaryDirectory() as folder, in_scratch(Path(folder), Path(folder) / "log"):
         facts = facts_of(plan)
         plan = plan.changed(rounds=facts.rounds, metric=facts.metric)
         app = load_app(plan.app.folder, config)

@@ -123,6 +123,17 @@ def test_killed_and_resumed_gives_the_same_record(audited, tmp_path):
     same_record(out, audit.folder)
 
 
+@pytest.mark.slow
+def test_on_ray_the_record_is_the_same(audited, tmp_path):
+    audit, _ = audited
+    out = tmp_path / "ray"
+    command = [*COMMAND, "--out", str(out), "--on", "ray", "--workers", "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    same_record(out, audit.folder)
+    assert list(Path.cwd().iterdir()) == [out]
+
+
 def paired_clients():
     from clinics.client_app import evaluate, train
 

@@ -117,7 +117,10 @@ def main(given: Path, result: Path, log: Path) -> None:
     """Write the facts of a plan's app, or what went wrong, as JSON."""
     plan = Plan.from_toml(given.read_text(encoding="utf-8"))
     try:
-        with in_scratch(log):
+        with (
+            tempfile.TemporaryDirectory(prefix="verax-app-") as folder,
+            in_scratch(Path(folder), log),
+        ):
             found = asdict(facts_of(plan))
     except ValueError as error:
         found = {"error": str(error)}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
 import threading
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,9 +18,10 @@ from verax.apps.app import FlowerApp, app_digest, load_app
 from verax.apps.cache import ReplyCache
 from verax.apps.check import AppFacts
 from verax.apps.run import AppRun, losses_of, padded, run_app
+from verax.apps.scratch import in_scratch
 from verax.audit.plan import Plan
 from verax.audit.run.runs import Run, RunBatch, all_runs
-from verax.audit.run.subject import Description, Progress, StoppedError
+from verax.audit.run.subject import REPLIES, Description, Progress, StoppedError
 from verax.learning import Behaviour, Evaluation
 from verax.mechanism import Statistics
 
@@ -110,9 +113,9 @@ class AppEngine:
     """
 
     def __init__(self, plan: Plan, folder: Path) -> None:
-        self._plan = plan
+        self._plan, self._folder = plan, folder
         settings = json.loads((folder / "work" / "settings.json").read_text())
-        self._cache = ReplyCache(folder / "work" / "replies", settings["cache"])
+        self._cache = ReplyCache(folder / "work" / REPLIES, settings["cache"])
         runs = all_runs(plan, plan.rounds)  # no run branches off: honest prefixes are cached
         self.batches = [RunBatch(run.number, (run,), 1) for run in runs]
 
@@ -134,7 +137,14 @@ class AppEngine:
         plan = self._plan
         app = self._app.of_replica(run.seed, plan.app.seed_key)
         clients = app.clients(plan.task.clients, run.seed)
-        return run_app(app, clients, run.seed, self._cache, behaviour, plan.rounds)
+        log = self._folder / "work" / f"app-{os.getpid()}.log"
+        with in_scratch(Path(self._scratch.name), log):
+            return run_app(app, clients, run.seed, self._cache, behaviour, plan.rounds)
+
+    @cached_property
+    def _scratch(self) -> tempfile.TemporaryDirectory[str]:
+        """One folder for all runs of this process: an app may keep there what it downloads."""
+        return tempfile.TemporaryDirectory(prefix="verax-app-")
 
     @cached_property
     def _app(self) -> FlowerApp:

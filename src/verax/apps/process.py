@@ -1,7 +1,7 @@
 """A worker of an app's audit as a process of its own: `python -m verax.apps.process FOLDER K`.
 
-Its progress goes to standard output, a number of rounds a line; what the app prints goes to a log
-file. SIGTERM, or a parent that is gone, makes it end after the run that it is computing.
+Its progress goes to standard output, a number of rounds a line. SIGTERM, or a parent that is gone,
+makes it end after the run that it is computing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import threading
 from pathlib import Path
 
 from verax.apps.engine import AppEngine
-from verax.apps.scratch import in_scratch
 from verax.audit.plan import Plan
 from verax.audit.run.subject import StoppedError
 from verax.audit.run.worker import Worker
@@ -28,20 +27,18 @@ def main(folder: Path, k: int) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which tells us
-    output = os.fdopen(os.dup(1), "w", buffering=1)
 
     def progress(rounds: int) -> None:
         try:
-            print(rounds, file=output, flush=True)
+            print(rounds, flush=True)
         except BrokenPipeError:
             stop.set()
 
     plan = Plan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
-    with in_scratch(folder / "work" / f"app-{k}.log"):
-        try:
-            Worker(plan, AppEngine(plan, folder), folder, progress, stop).work(k)
-        except StoppedError:
-            return
+    try:
+        Worker(plan, AppEngine(plan, folder), folder, progress, stop).work(k)
+    except StoppedError:
+        return
 
 
 if __name__ == "__main__":

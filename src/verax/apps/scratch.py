@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,13 +13,13 @@ _QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
 
 @contextmanager
-def in_scratch(log: Path) -> Generator[None]:
-    """Work in an empty folder that is removed afterwards; what is printed goes to a log file."""
+def in_scratch(folder: Path, log: Path) -> Generator[None]:
+    """Work in another folder; what is printed, also by libraries, goes to a log file."""
     os.environ.update(_QUIET)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     log.parent.mkdir(parents=True, exist_ok=True)
     before, outputs = Path.cwd(), [os.dup(1), os.dup(2)]
-    with tempfile.TemporaryDirectory(prefix="verax-app-") as folder, log.open("ab") as file:
+    with log.open("ab") as file:
         os.chdir(folder)
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import tempfile
 import threading
 from collections import deque
@@ -20,7 +19,7 @@ from typing import IO, Any
 
 from verax.audit.plan import Plan
 from verax.audit.run.runs import RunBatch
-from verax.audit.run.subject import Progress, Subject
+from verax.audit.run.subject import REPLIES, Progress, Subject
 from verax.audit.run.worker import Worker
 from verax.files import write_bytes
 
@@ -151,14 +150,20 @@ class _RemoteWorker:
         self._worker.compute(self._worker.batches[number])
         files = {
             str(path.relative_to(self._folder)): path.read_bytes()
-            for path in self._folder.rglob("*")
-            if path.is_file() and path.name != "settings.json" and path.name not in given
+            for path in self._left()
+            if path.name != "settings.json" and path.name not in given
         }
         self._clear()
         return files
 
+    def _left(self) -> list[Path]:
+        """What batches left; what an engine keeps for itself stays with this worker."""
+        kept = self._folder / "work" / REPLIES
+        return [p for p in self._folder.rglob("*") if p.is_file() and kept not in p.parents]
+
     def _clear(self) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for path in self._left():
+            path.unlink()
         write_bytes(self._folder / "work" / "settings.json", self._settings)
 
 

@@ -19,6 +19,9 @@ from verax.audit.run.runs import RunBatch
 from verax.mechanism.audited import MessageKind
 from verax.mechanism.weights import WeightKind
 
+#: The part of the working folder in which an engine keeps what it may use again.
+REPLIES = "replies"
+
 #: Called with the number of run-rounds just done.
 Progress = Callable[[int], None]
 
