@@ -320,7 +320,7 @@ def test_price_as_a_number(page):
         assert page.price() == float(price)
         assert page.agrees(0, "profile")
     page["#price-number"].clear()
-    assert "C = 1000" in page["#chosen-gain"].text
+    assert "C = 1,000" in page["#chosen-gain"].text
     assert page.errors() == []
 
 
