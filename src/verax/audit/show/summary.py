@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from verax import __version__
-from verax.amounts import money
+from verax.amounts import money, number
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import Window, interval
 from verax.audit.show.verdict import NOT_TRIED, reason_of, verdict
@@ -198,15 +198,15 @@ def _members_words(judgement: Judgement) -> str:
     """How honest payments are distributed, before allowances."""
     paid = judgement.best.honest.sum(axis=0) * judgement.multiplier
     low, quarter, middle, most, high = np.quantile(paid, [0, 0.25, 0.5, 0.75, 1])
-    currency = judgement.plan.prices.currency
 
-    def words_of(amount: float) -> str:
-        return money(amount, currency, sign=True)
+    def range_of(low: float, high: float) -> str:
+        end = money(high, judgement.plan.prices.currency, sign=True)
+        return f"{number(low, sign=True)} to {end}"
 
-    words = f"Before allowances honest members pay {words_of(low)} to {words_of(high)} over the run"
+    words = f"Before allowances honest members pay {range_of(low, high)} over the run"
     if len(paid) > _MANY:
-        words += f", half of them {words_of(quarter)} to {words_of(most)}"
-        words += f", in the median {words_of(middle)}"
+        median = money(middle, judgement.plan.prices.currency, sign=True)
+        words += f", half of them {range_of(quarter, most)}, in the median {median}"
     return words + "."
 
 
