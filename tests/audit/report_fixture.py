@@ -156,6 +156,8 @@ def make_audit(clients=3, seed=0):
             "One price for all rounds does not stop it: a late surge still gains.",
             f"The price profile does, from {low:.2g} to {high:.2g} times its prices.",
         ],
+        "currency": "EUR",
+        "worth": [1.0] * clients,
         "tolerance": float(np.mean([m["tolerance"] for m in members])),
         "schedules": list(SCHEDULES),
         "schedule_words": dict(SCHEDULES),

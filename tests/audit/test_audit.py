@@ -79,9 +79,10 @@ class TestSummary:
 
     def test_what_was_not_tried_is_said(self, small):
         assert any("collusion" in line for line in small.summary["not_tried"])
-        first, second = small.summary["verdict"][:2]
-        assert "rescalings and timings tried" in first
-        assert "full batch sends less noise" in second
+        worth, price, hole = small.summary["verdict"][:3]
+        assert worth.startswith("A unit of loss is taken to be worth 1 credit")
+        assert "rescalings and timings tried" in price
+        assert "full batch sends less noise" in hole
         assert small.summary["verdict"][-1].startswith("Advice: the step is small")
         assert "safe" not in json.dumps(small.summary)
 
@@ -317,6 +318,7 @@ class TestPlan:
         others = Plan.of(reward="group:0,0,1", deviating=(1,), phases=(), surges=(), noises=())
         for plan in (Plan(), SMALL, others):
             assert Plan.from_toml(plan.to_toml()) == plan
+        assert Plan.of(worth=12_000).prices.worth == (12_000,)
         assert Plan.from_toml("[protocol]\nrounds = 7") == Plan.of(rounds=7)
 
     def test_what_is_tried_is_listed_once_and_ends_with_the_last_round(self):
@@ -353,6 +355,11 @@ class TestPlan:
             ({"aggregator": "krum:9"}, "expects 9 liars, of 3 clients at most 1 can be"),
             ({"robust": ("clipped:x",)}, "aggregator is 'clipped:x'"),
             ({"robust": ("weighted-mean:1,2",)}, "2 weights for 3 clients"),
+            ({"worth": (1.0, 2.0)}, "worth has 2 numbers for 3 clients, must have 1 or 3"),
+            ({"worth": ()}, r"worth is \[\], must be finite numbers > 0"),
+            ({"worth": (1.0, 0.0, 1.0)}, r"worth is \[1.0, 0.0, 1.0\], must be finite numbers"),
+            ({"worth": (float("inf"),)}, r"worth is \[inf\], must be finite numbers"),
+            ({"currency": " "}, "currency is empty, must be a label such as EUR"),
             ({"rules": ()}, "no rule is judged"),
             ({"rules": ("vcg",)}, "rule is 'vcg', must be one of squared-norm"),
             ({"protocol": "gossip"}, "must be one of fedsgd, fedavg"),

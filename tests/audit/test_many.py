@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from verax.amounts import money, number
 from verax.audit import audit
 from verax.learning import Task
 from verax.tasks.models import perceptron
@@ -48,9 +49,10 @@ def test_the_page_is_small_and_lists_the_worst(report):
             assert len(deviation["harm"]) == 20
     paid = [own for _, own, _ in found.summary["members"]]
     assert sum(paid) == pytest.approx(0, abs=1e-5 * max(map(abs, paid)) * N)
-    assert f"{min(paid):+.3g} to {max(paid):+.3g}" in found.summary["members_words"]
+    ends = f"{number(min(paid), sign=True)} to {money(max(paid), 'credits', sign=True)}"
+    assert ends in found.summary["members_words"]
     assert "in the median" in found.summary["members_words"]
-    assert "at 1 none of them gains anything" in str(found)
+    assert "of what was entered, and none of them gains anything" in str(found)
     sizes = dict(map(tuple, found.summary["settings"]))["training samples per client"]
     assert sizes == "4 to 4, 4 in the median"
 

@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from tests.audit.report_fixture import SCHEDULES, make_audit
+from verax.amounts import money, number
 from verax.audit.show import report
 from verax.audit.show.report import write_report
 
@@ -66,7 +67,7 @@ def sparse_audit():
 
 def hostile_audit(clients=3):
     audit = make_audit(clients)
-    audit["title"] = audit["task"] = audit["reason"] = HOSTILE
+    audit["title"] = audit["task"] = audit["reason"] = audit["currency"] = HOSTILE
     audit["verdict"] = audit["not_tried"] = [HOSTILE]
     audit["members_words"] = HOSTILE
     audit["members"] = [[HOSTILE, None, None]] * 30
@@ -166,7 +167,8 @@ NUMBERS = {
     -0.01234: ("−0.0123", "−0.0123"),
     100.0: ("+100", "100"),
     99.97: ("+100", "100"),
-    12345.6: ("+12346", "12346"),
+    12345.6: ("+12,346", "12,346"),
+    -1234567.0: ("−1,234,567", "−1,234,567"),
     4.4e-5: ("+4.40·10⁻⁵", "4.4·10⁻⁵"),
     1e-5: ("+1.00·10⁻⁵", "10⁻⁵"),
     -2.5e12: ("−2.50·10¹²", "−2.5·10¹²"),
@@ -175,7 +177,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("value", NUMBERS)
 def test_numbers(value):
-    assert (report._number(value, sign=True), report._price(value)) == NUMBERS[value]
+    assert (number(value, sign=True), report._price(value)) == NUMBERS[value]
 
 
 @pytest.mark.parametrize(
@@ -237,12 +239,12 @@ class Page:
         gains = sorted(self.gains(client, schedule), key=lambda row: -row[1])
         label, gain = gains[0]
         said = self["#chosen-gain"].text
-        assert f"“{label}”: gain {report._number(gain, sign=True)}" in said
+        assert f"“{label}”: gain {money(gain, 'EUR', sign=True)}" in said
         tolerance = self.audit["clients"][client]["tolerance"]
         assert ("above" in said) == (gain > tolerance)
         assert len(self.all("#deviations tr.gains")) == sum(g > tolerance for _, g in gains)
         shown = self.texts("#deviations tbody td:last-child")
-        assert shown == [report._number(g, sign=True) for _, g in gains]
+        assert shown == [number(g, sign=True) for _, g in gains]
         return True
 
     def errors(self):
@@ -318,7 +320,7 @@ def test_price_as_a_number(page):
         assert page.price() == float(price)
         assert page.agrees(0, "profile")
     page["#price-number"].clear()
-    assert "C = 1000" in page["#chosen-gain"].text
+    assert "C = 1,000" in page["#chosen-gain"].text
     assert page.errors() == []
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verax.audit import Plan
-from verax.audit.run.runs import all_runs, batch_width, batches_of, probes
+from verax.audit.run.runs import all_runs, batch_width, batches_of, branch_rounds, probes
 
 
 def computed(cut, rounds):
@@ -61,3 +61,14 @@ def test_probes_cover_every_block_twice_and_cost_a_few_runs():
     runs = [run for run in all_runs(plan, 50) if run.role == "probe" and run.seed == seed]
     cost = sum(plan.rounds - run.branch for run in runs) / plan.rounds / len(plan.deviators)
     assert cost < 5  # in whole runs, per client
+
+
+@given(st.integers(1, 200), st.integers(0, 70), st.sampled_from([1, 7, 50]))
+def test_runs_branch_off_where_a_segment_of_the_simulator_ends(rounds, every, segment):
+    plan = Plan.of(rounds=rounds, evaluate_every=every)
+    length, ends, now = min(segment, rounds), {0}, 0
+    for t in range(1, rounds + 1):
+        if t - now == length or (every and t % every == 0):
+            now = t
+            ends.add(t)
+    assert set(branch_rounds(plan, length)) <= ends

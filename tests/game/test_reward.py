@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from verax.game import GroupLoss, LogisticReward, OwnLoss, Reward, Rivalry
+from verax.game import GroupLoss, LogisticReward, OwnLoss, Reward, Rivalry, Valued
 
 LOSSES = np.array([[1.0, 2.0, 3.0], [0.5, 0.25, 4.0]])
 
@@ -19,6 +19,15 @@ def test_values():
     assert_allclose(
         Rivalry(1.0, 0.5, fixed=2.0)(LOSSES[0]), [2 - 1 + 1.25, 2 - 2 + 1, 2 - 3 + 0.75]
     )
+
+
+def test_worth_multiplies_each_members_reward():
+    found = Valued(Rivalry(1.0, 0.5), (2.0, 10.0, 1.0))(LOSSES[0])
+    assert_allclose(found, [2 * (-1 + 1.25), 10 * (-2 + 1), -3 + 0.75])
+    assert_allclose(Valued(OwnLoss(), (3.0,))(LOSSES), -3 * LOSSES)
+    assert Valued(OwnLoss(), (2.0, 5.0)).lipschitz(gradient_bound=3.0) == 15.0
+    assert Valued(OwnLoss(), (2.0,)).lipschitz() is None
+    assert Valued(OwnLoss(2.0), (5.0,)).name == "own:2,0"
 
 
 def test_logistic_rises_from_a_half_to_one_as_the_loss_falls():

@@ -135,6 +135,26 @@ def test_own_record_sees_weights_and_statuses(verax):
     assert "line 1: must be" in verax("verify book.db --mine mine.jsonl --member north", code=2)
 
 
+def test_a_statement_says_what_the_model_is_worth_to_the_member(verax):
+    """Terms with a worth are charged by, verified and shown; a member sees its own number."""
+    members = 'members = ["south", "north", "west"]\nworth = [8000, 12000.5, 5000]\n'
+    (verax.folder / "terms.toml").write_text(members + TERMS)
+    verax("create book.db --federation clinics --terms terms.toml")
+    for member in ("north", "south", "west"):
+        verax(f"join book.db {member}")
+    verax("post book.db --file rounds.jsonl")
+    assert verax("verify book.db --json")["ok"]
+    assert verax("statement book.db south --json")["worth"] == 8000
+    said = "The terms take a unit of the reward to be worth 12,000.5 EUR to this member."
+    assert said in verax("statement book.db north")
+    assert said in verax("statement book.db north --format html")
+
+
+def test_a_statement_is_silent_where_the_terms_are(book):
+    assert book("statement book.db north --json")["worth"] is None
+    assert "to be worth" not in book("statement book.db north")
+
+
 def test_statements(book):
     text = book("statement book.db north")
     assert "Every charge equals the one recomputed" in text

@@ -22,6 +22,7 @@ from verax.game.reward import (
     OwnLoss,
     Reward,
     Rivalry,
+    Valued,
     reward_of,
 )
 
@@ -50,6 +51,7 @@ __all__ = [
     "Stretch",
     "Timed",
     "Trajectory",
+    "Valued",
     "four_clients",
     "reporting_of",
     "reward_of",

@@ -143,6 +143,33 @@ class Rivalry(Reward):
         return _text("rivalry", (self.alpha, self.beta, self.fixed), (1.0, 0.5, 0.0))
 
 
+@dataclass(frozen=True)
+class Valued(Reward):
+    """v_i R_i: a reward in money, where v_i is what a unit of R_i is worth to client i.
+
+    Attributes:
+        reward: R, in units of its own.
+        worth: v, one number for all clients or one per client.
+    """
+
+    reward: Reward
+    worth: tuple[float, ...]
+
+    def __call__(self, losses: Any) -> Any:
+        return self.reward(losses) * np.asarray(self.worth)
+
+    def lipschitz(
+        self, *, gradient_bound: float | None = None, smoothness: float | None = None
+    ) -> float | None:
+        own = self.reward.lipschitz(gradient_bound=gradient_bound, smoothness=smoothness)
+        return None if own is None else max(self.worth) * own
+
+    @property
+    def name(self) -> str:
+        """That of the reward; a plan writes the worth beside it."""
+        return self.reward.name
+
+
 #: How plans and command lines write the rewards.
 REWARDS = ("own", "logistic", "group:G1,G2,…", "rivalry:ALPHA,BETA", "module:name")
 

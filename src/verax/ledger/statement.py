@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from verax.amounts import money
 from verax.ledger.book import Book
 from verax.ledger.money import format_units
 from verax.ledger.reports import by_account
@@ -65,6 +66,8 @@ class Statement:
         label: the name that people use for the member.
         currency: of the amounts.
         scale: decimal places of a minor unit.
+        worth: what the terms say a unit of the reward is worth to the member, in the currency;
+            None if they do not say it.
         opening: minor units owed before the first line.
         closing: minor units owed after the last line.
         between: the sum of the member's amounts in records between the lines that are not shown;
@@ -81,6 +84,7 @@ class Statement:
     label: str
     currency: str
     scale: int
+    worth: float | None
     opening: int
     closing: int
     between: int
@@ -106,6 +110,14 @@ class Statement:
         if self.balance != self.closing:
             text += f" The balance now is {self.money(self.balance)}."
         return text
+
+    @property
+    def worth_words(self) -> str:
+        """What the terms take a unit of the reward to be worth to the member, in a sentence."""
+        if self.worth is None:
+            return ""
+        amount = money(self.worth, self.currency, exact=True)
+        return f"The terms take a unit of the reward to be worth {amount} to this member."
 
     @property
     def judgement(self) -> str:
@@ -181,6 +193,7 @@ def make_statement(
         account.label,
         past.currency,
         past.scale,
+        _worth(past, account),
         opening,
         closing,
         closing - opening - sum(line.amount for line in lines),
@@ -190,6 +203,15 @@ def make_statement(
         sequence,
         hash_,
     )
+
+
+def _worth(state: FederationState, account: Account) -> float | None:
+    """What a unit of the reward is worth to a member by the latest terms."""
+    terms = state.versions[-1].terms
+    if len(terms.worth) <= 1:
+        return terms.worth[0] if terms.worth else None
+    by_number = dict(zip((a.number for a in state.listed(terms)), terms.worth, strict=True))
+    return by_number.get(account.number)
 
 
 def _is_shown(line: StatementLine, run: str | None, first: int | None, last: int | None) -> bool:

@@ -74,6 +74,8 @@ class Terms:
         currency: a label.
         scale: decimal places of the currency's smallest unit in the books.
         arrays: which arrays of the model are charged.
+        worth: what a unit of the reward is worth to each member, as the prices assume: one amount
+            for all members, or one per member. Empty: 1 for all.
         audited: what the prices were audited for; None if nothing says it.
 
     Example:
@@ -91,6 +93,7 @@ class Terms:
     currency: str = "credits"
     scale: int = 6
     arrays: Arrays = field(default_factory=Arrays)
+    worth: Row = ()
     audited: Audited | None = None
 
     def __post_init__(self) -> None:
@@ -103,6 +106,9 @@ class Terms:
             raise ValueError("currency is empty, must be a label such as EUR")
         self._check_members("price.values", *self.price.values)
         self._check_members("weights.values", self.weights.values or (1.0,))
+        self._check_members("worth", self.worth or (1.0,))
+        if not all(math.isfinite(value) and value > 0 for value in self.worth):
+            raise ValueError(f"worth is {list(self.worth)}, must be finite numbers > 0")
         if self.allowances:
             blocks = len(self.price.starts) if len(self.allowances) > 1 else 1
             check_rows("allowances", self.allowances, blocks)

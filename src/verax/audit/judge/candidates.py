@@ -109,6 +109,7 @@ class Candidate:
                 float(evidence.tolerances[client]),
                 labels,
                 np.random.default_rng(client),
+                currency=evidence.plan.prices.currency,
             )
             for k, client in enumerate(evidence.plan.deviators)
         ]

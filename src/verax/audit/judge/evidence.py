@@ -75,7 +75,7 @@ class Evidence:
 
     @cached_property
     def honest_rewards(self) -> Array:
-        """(S, N)."""
+        """In money, (S, N)."""
         return self.plan.reward(self.honest_losses)
 
     @cached_property
@@ -85,7 +85,7 @@ class Evidence:
 
     @cached_property
     def tolerances(self) -> Array:
-        """ε_i in units of reward, (N,)."""
+        """ε_i in money, (N,)."""
         return self.plan.prices.tolerance * self.reward_sizes
 
     @cached_property
@@ -99,10 +99,15 @@ class Evidence:
         )
 
     @cached_property
+    def reward_rises(self) -> Array:
+        """ΔR of every client under each deviation, in money, (C, D, S, N)."""
+        return self.plan.reward(self.losses) - self.honest_rewards
+
+    @cached_property
     def gains(self) -> Array:
-        """ΔR of the deviating client, (C, D, S)."""
-        rise = self.plan.reward(self.losses) - self.honest_rewards
-        return np.stack([rise[k, ..., c] for k, c in enumerate(self.plan.deviators)])
+        """ΔR of the deviating client, in money, (C, D, S)."""
+        rises = self.reward_rises
+        return np.stack([rises[k, ..., c] for k, c in enumerate(self.plan.deviators)])
 
     @cached_property
     def harm(self) -> Array:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from verax.audit.judge.candidates import KINDS, Candidate, JudgedRule, judge_rule
 from verax.audit.judge.evidence import Evidence
+from verax.audit.judge.worth import worth_range
 from verax.audit.plan import Plan
 from verax.audit.run.record import RecordedRun, load_runs
 from verax.audit.run.subject import Description, Subject
@@ -90,6 +91,11 @@ class Judgement:
         if not self.best.holds:
             return wanted
         return float(np.clip(1.0 if self.best.kind == "profile" else wanted, low, high))
+
+    @property
+    def worth_range(self) -> tuple[float, float] | None:
+        """The true worth over the entered one, as far as the proposed price holds."""
+        return worth_range(self.multiplier, *self.best.common) if self.best.holds else None
 
     @cached_property
     def allowances(self) -> Array:

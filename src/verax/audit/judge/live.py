@@ -21,6 +21,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from verax.amounts import money, number
 from verax.audit.judge.windows import interval
 from verax.mechanism import SquaredNorm, pay
 
@@ -106,7 +107,8 @@ class Live:
             low, high = member.tax_interval
             lines.append(
                 f"{member.name}: {'paid' if member.paid >= 0 else 'received'} "
-                f"{abs(member.paid):.6g}, per round {member.tax:+.3g} [{low:.3g}, {high:.3g}]"
+                f"{money(abs(member.paid), self.currency)}, per round "
+                f"{number(member.tax, sign=True)} [{number(low)}, {number(high)}]"
                 + (f"; {member.absent} rounds without a valid update" if member.absent else "")
                 + _drift_words(member)
                 + "."
@@ -159,8 +161,8 @@ def judge_live(
     rounds = list(contents)
     if not rounds:
         raise ValueError(f"run {run!r} of {federation!r} has no rounds in the book")
-    numbers = sorted({number for content in rounds for number in content["accounts"]})
-    names = [labels[number] for number in numbers]
+    numbers = sorted({account for content in rounds for account in content["accounts"]})
+    names = [labels[account] for account in numbers]
     norms, present, amounts, listed = _columns(rounds, numbers, scale)
     prices = np.array([float(np.mean(content["price"])) for content in rounds])
     shares = pay(SquaredNorm(), np.where(present, norms, 0.0), present=present)
@@ -197,7 +199,7 @@ def _columns(
     rounds: list[Mapping[str, Any]], numbers: list[int], scale: int
 ) -> tuple[Array, NDArray[np.bool_], Array, NDArray[np.bool_]]:
     """Norms, who counted, amounts, who was in the book; (rounds, members) each."""
-    place = {number: i for i, number in enumerate(numbers)}
+    place = {account: i for i, account in enumerate(numbers)}
     shape = (len(rounds), len(numbers))
     norms, amounts = np.full(shape, np.nan), np.zeros(shape)
     present, listed = np.zeros(shape, np.bool_), np.zeros(shape, np.bool_)
@@ -207,10 +209,10 @@ def _columns(
             values = [value for value in content["statistics"] if value is not None]
         else:
             values = [row[k] for k, row in enumerate(content["gram"])]
-        for number, value in zip(ok, values, strict=True):
-            norms[t, place[number]], present[t, place[number]] = value, True
-        for number, units in zip(content["accounts"], content["amounts"], strict=True):
-            amounts[t, place[number]], listed[t, place[number]] = units / 10**scale, True
+        for account, value in zip(ok, values, strict=True):
+            norms[t, place[account]], present[t, place[account]] = value, True
+        for account, units in zip(content["accounts"], content["amounts"], strict=True):
+            amounts[t, place[account]], listed[t, place[account]] = units / 10**scale, True
     return norms, present, amounts, listed
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from verax import __version__
+from verax.amounts import money
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import interval
+from verax.audit.judge.worth import range_words, worth_sentence
 from verax.mechanism import Audited, Price, Terms, Weights
 from verax.mechanism.rules import rule_text
 
@@ -28,6 +30,8 @@ def propose(judgement: Judgement) -> Terms:
         members=judgement.subject.names,
         allowances=tuple((*row, -sum(row)) for row in rows),
         weights=Weights(judgement.description.weights),
+        currency=judgement.plan.prices.currency,
+        worth=judgement.plan.prices.worth,
         audited=_audited(judgement),
     )
 
@@ -65,12 +69,14 @@ def terms_toml(judgement: Judgement) -> str:
         f"against {len(judgement.evidence.deviations)} misreports of each of "
         f"{len(plan.deviators)} clients.",
     ]
-    if best.holds:
+    lines.append(worth_sentence(plan, names))
+    if judgement.worth_range is not None:
         lines.append(
             f"No misreport tried gains more than {plan.prices.tolerance:.3g} of the honest reward "
             f"from {low / judgement.multiplier:.4g} to {high / judgement.multiplier:.4g} times "
             "these prices."
         )
+        lines.append(f"They hold {range_words(*judgement.worth_range)}.")
     else:
         lines.append("NO PRICE of those tried deters everything; these come closest. See report.")
     for client, window in zip(plan.deviators, best.windows, strict=True):
@@ -83,10 +89,12 @@ def terms_toml(judgement: Judgement) -> str:
     paid = best.honest.sum(axis=0) * judgement.multiplier
     lines.append(
         "Allowances take off what honest members would pay in expectation over the run: "
-        + ", ".join(f"{name} {value:+.4g}" for name, value in zip(names, paid, strict=True))
+        + ", ".join(
+            f"{name} {money(float(value), plan.prices.currency, sign=True)}"
+            for name, value in zip(names, paid, strict=True)
+        )
         + "."
     )
     mean, lower, upper = interval(judgement.evidence.honest_losses.mean(axis=1))
     lines.append(f"Mean honest test loss {mean:.4g} [{lower:.4g}, {upper:.4g}].")
-    lines.append("A unit of loss is taken to be worth one unit of currency to each member.")
     return propose(judgement).to_toml("\n".join(lines))

@@ -17,6 +17,8 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from verax.amounts import money
+
 Array = NDArray[np.float64]
 
 
@@ -104,6 +106,7 @@ def find_window(
     labels: Sequence[str],
     rng: np.random.Generator,
     resamples: int = 400,
+    currency: str = "credits",
 ) -> Window:
     """The window of one client.
 
@@ -114,6 +117,7 @@ def find_window(
         labels: names of the deviations, for the reason.
         rng: for the resampling.
         resamples: how often the seeds are drawn anew.
+        currency: of gains and tolerance, for the reason.
     """
     gain, rise = gains.mean(axis=1), rises.mean(axis=1)
     low, high = _ends(gain[None], rise[None], tolerance)
@@ -123,7 +127,7 @@ def find_window(
     price, worst = best_price(gain, rise)
     reason = ""
     if not low[0] <= high[0]:
-        reason = _why(gain, rise, tolerance, labels, price)
+        reason = _why(gain, rise, tolerance, labels, price, currency)
     return Window(float(low[0]), float(high[0]), _range(lows), _range(highs), worst, price, reason)
 
 
@@ -151,16 +155,25 @@ def _range(values: Array) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _why(gain: Array, rise: Array, tolerance: float, labels: Sequence[str], price: float) -> str:
+def _why(
+    gain: Array,
+    rise: Array,
+    tolerance: float,
+    labels: Sequence[str],
+    price: float,
+    currency: str,
+) -> str:
     free = (rise <= 0) & (gain > tolerance)
     if np.any(free):
         d = int(np.argmax(np.where(free, gain, -np.inf)))
-        return f"no price deters “{labels[d]}”: it gains {gain[d]:.4g} and does not pay more"
+        gained = money(float(gain[d]), currency)
+        return f"no price deters “{labels[d]}”: it gains {gained} and does not pay more"
     at = gain - price * rise
     # At the best price two deviations gain as much: one that pays more, one that is paid.
     dear, cheap = np.where(rise > 0, at, -np.inf), np.where(rise < 0, at, -np.inf)
     up, down = int(np.argmax(dear)), int(np.argmax(cheap))
     return (
         f"what deters “{labels[up]}” makes “{labels[down]}” pay: at the best price, {price:.3g}, "
-        f"one of them still gains {max(at[up], at[down]):.4g} (tolerance {tolerance:.4g})"
+        f"one of them still gains {money(float(max(at[up], at[down])), currency)} (tolerance "
+        f"{money(tolerance, currency)})"
     )

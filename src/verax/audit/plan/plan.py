@@ -23,6 +23,7 @@ from verax.game import (
     ScaleAndNoise,
     Stretch,
     Timed,
+    Valued,
     reporting_of,
     reward_of,
 )
@@ -181,6 +182,11 @@ class PricePlan:
         (), "An aggregator to compare, without payments, as in median or krum:1; may be repeated."
     )
     reward: str = option("own", "own, logistic, group:G1,G2,…, rivalry:ALPHA,BETA or module:name.")
+    worth: tuple[float, ...] = option(
+        (1.0,),
+        "What a unit of the reward is worth in money: one number for all, or one per client.",
+    )
+    currency: str = option("credits", "The currency of worth, prices and gains.")
     tolerance: float = option(0.01, "ε as a share of the honest reward's size.")
     probe: float = option(0.3, "h: probes scale the messages of a block by 1 + h and 1 − h.")
     per_halving: int = option(1, "How finely blocks of rounds are refined toward the end.")
@@ -192,6 +198,13 @@ class PricePlan:
             rule_named(name)
         for name in self.robust:
             _aggregator(name)
+        if not self.worth or not all(math.isfinite(v) and v > 0 for v in self.worth):
+            raise ValueError(
+                f"worth is {list(self.worth)}, must be finite numbers > 0: one for all, or one per "
+                "client"
+            )
+        if not self.currency.strip():
+            raise ValueError("currency is empty, must be a label such as EUR")
         if not (math.isfinite(self.tolerance) and self.tolerance > 0):
             raise ValueError(f"tolerance is {self.tolerance:g}, must be a finite number > 0")
         if not 0 < self.probe < 1:
@@ -266,6 +279,10 @@ class Plan:
         for name in (self.protocol.aggregator, *self.prices.robust):
             _aggregator(name).check(N)
         reward_of(self.prices.reward, N)
+        if len(self.prices.worth) not in (1, N):
+            raise ValueError(
+                f"worth has {len(self.prices.worth)} numbers for {N} clients, must have 1 or {N}"
+            )
         if not self.tried:
             raise ValueError("nothing is tried: the grid holds honesty alone; add a scale")
 
@@ -287,7 +304,8 @@ class Plan:
                 raise ValueError(f"unknown option {name!r}, must be one of {', '.join(known)}")
             section, own = known[name].path
             if isinstance(known[name].default, tuple):
-                value = tuple(_named(one) for one in value)
+                alone = isinstance(value, str) or not isinstance(value, Iterable)
+                value = tuple(_named(one) for one in ([value] if alone else value))
             sections.setdefault(section, {})[own] = _named(value)
         return replace(
             self, **{name: replace(getattr(self, name), **own) for name, own in sections.items()}
@@ -310,8 +328,8 @@ class Plan:
 
     @property
     def reward(self) -> Reward:
-        """What the final model is worth to each client."""
-        return reward_of(self.prices.reward, self.task.clients)
+        """What the final model is worth to each client, in money."""
+        return Valued(reward_of(self.prices.reward, self.task.clients), self.prices.worth)
 
     @property
     def rules(self) -> list[Rule]:

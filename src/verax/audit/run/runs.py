@@ -88,8 +88,12 @@ class RunBatch:
 
 def branch_rounds(plan: Plan, segment: int) -> list[int]:
     """The rounds at which the state of honest runs is kept: ends of segments, closer at the end."""
-    rounds = plan.rounds
-    kept = {int(share * rounds) // segment * segment for share in _KEPT_SHARES}
+    rounds, every = plan.rounds, plan.record.evaluate_every
+    ends = [0]  # segments also end where the model is evaluated
+    while ends[-1] < rounds:
+        length = min(segment, every - ends[-1] % every) if every else segment
+        ends.append(ends[-1] + length)
+    kept = {max(end for end in ends if end <= share * rounds) for share in _KEPT_SHARES}
     return sorted({0} | {round_ for round_ in kept if round_ < rounds})
 
 

@@ -79,7 +79,7 @@ def _utility(audit: dict[str, Any]) -> Figure:
         axes.axhline(0.0, color="0.6", lw=0.8)
         axes.set(title=client["name"], xlabel="scale a of its messages")
         axes.legend(frameon=False, fontsize=7)
-    panels[0].set_ylabel("utility over honesty")
+    panels[0].set_ylabel(f"utility over honesty, {audit['currency']}")
     return figure
 
 
@@ -106,7 +106,7 @@ def _valley(audit: dict[str, Any]) -> Figure:
             ylim=(0, None),
         )
         axes.set_ylim(0, min(axes.get_ylim()[1], 40))
-    panels[0].set_ylabel("gain of the best misreport, % of loss")
+    panels[0].set_ylabel("gain of the best misreport, % of reward")
     panels[0].legend(frameon=False, fontsize=7)
     return figure
 
@@ -122,7 +122,7 @@ def _payments(audit: dict[str, Any]) -> Figure:
     axes.set(
         title=f"honest payments, {proposed['schedule']} × {proposed['price']:.3g}, no allowances",
         xlabel="round",
-        ylabel="paid so far",
+        ylabel=f"paid so far, {audit['currency']}",
     )
     axes.legend(frameon=False, fontsize=7)
     return figure
@@ -164,7 +164,7 @@ def _temptation(audit: dict[str, Any]) -> Figure:
         axes.set(xscale="log", xlabel="rounds still to come")
         axes.invert_xaxis()
     left.axhline(0.0, color="0.6", lw=0.8)
-    left.set(title="where the temptation sits", ylabel="∂R/∂a per round")
+    left.set(title="where the temptation sits", ylabel=f"∂R/∂a per round, {audit['currency']}")
     left.legend(frameon=False, fontsize=7)
     right.set(title="the price profile", ylabel="price C", yscale="log")
     return figure

@@ -73,7 +73,10 @@ def _utility(axes: Axes, summary: dict[str, Any], a: float | None) -> None:
     if size > 0:
         axes.set_ylim(max(low, -size), min(high, size))
     label = "scale a of the misreport" if a is None else f"noise b at a = {a:g}"
-    axes.set(xlabel=label, ylabel="utility over that of honesty (bars: 95 % interval)")
+    axes.set(
+        xlabel=label,
+        ylabel=f"utility over that of honesty, {summary['currency']} (bars: 95 % interval)",
+    )
     plain(axes)
     axes.legend(frameon=False, fontsize=7)
 

@@ -17,9 +17,8 @@ from typing import Any
 
 import jinja2
 
+from verax.amounts import number
 from verax.files import write_text
-
-_SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def write_report(audit: dict[str, Any], path: Path) -> None:
@@ -44,7 +43,7 @@ def _render(audit: dict[str, Any]) -> str:
         "ensure_ascii": False,
         "separators": (",", ":"),
     }
-    environment.filters["number"] = _number
+    environment.filters["number"] = number
     environment.filters["price"] = _price
     environment.filters["window"] = _window
     environment.filters["powers"] = _powers
@@ -61,23 +60,9 @@ def _hash(source: str, element: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _number(value: float | None, sign: bool = False) -> str:
-    """Three figures, and powers of ten where they are shorter; the page's script does the same."""
-    if value is None:
-        return "–"
-    head = "−" if value < 0 else "+" if sign and value > 0 else ""
-    size = abs(value)
-    if size == 0:
-        return "0"
-    if not 1e-4 <= size < 1e5:
-        mantissa, exponent = f"{size:.2e}".split("e")
-        return f"{head}{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPT)}"
-    return head + (f"{size:.0f}" if size >= 100 else f"{size:#.3g}".rstrip("."))
-
-
 def _price(value: float | None) -> str:
     """A number without the zeros that only say how exact it is: 1.00 becomes 1."""
-    text = re.sub(r"(\.\d*?)0+(?=$|·)", r"\1", _number(value))
+    text = re.sub(r"(\.\d*?)0+(?=$|·)", r"\1", number(value))
     return re.sub(r"^1·10", "10", re.sub(r"\.(?=$|·)", "", text))
 
 

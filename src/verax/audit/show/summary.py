@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from verax import __version__
+from verax.amounts import money, number
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import Window, interval
 from verax.audit.show.verdict import NOT_TRIED, reason_of, verdict
@@ -46,6 +47,9 @@ def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
         "rule": judgement.main.rule.name,
         "settings": _settings(judgement) + _similarity_words(similarity),
         "verdict": verdict(judgement),
+        "currency": plan.prices.currency,
+        "worth": np.broadcast_to(plan.prices.worth, plan.task.clients).tolist(),
+        "worth_range": _worth_range(judgement),
         "tolerance": float(evidence.tolerances.mean()),
         "tolerance_share": plan.prices.tolerance,
         "schedules": list(judgement.schedules),
@@ -67,6 +71,12 @@ def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
         "not_tried": list(NOT_TRIED),
         "versions": {name: value for name, value in judgement.versions.items() if name != "data"},
     }
+
+
+def _worth_range(judgement: Judgement) -> dict[str, float | None] | None:
+    """{low, high} of the true worth over the entered one; high is None where there is no limit."""
+    ends = judgement.worth_range
+    return None if ends is None else {"low": ends[0], "high": _finite(ends[1])}
 
 
 def _client(judgement: Judgement, k: int) -> dict[str, Any]:
@@ -189,9 +199,15 @@ def _members_words(judgement: Judgement) -> str:
     """How honest payments are distributed, before allowances."""
     paid = judgement.best.honest.sum(axis=0) * judgement.multiplier
     low, quarter, middle, most, high = np.quantile(paid, [0, 0.25, 0.5, 0.75, 1])
-    words = f"Before allowances honest members pay {low:+.3g} to {high:+.3g} over the run"
+
+    def range_of(low: float, high: float) -> str:
+        end = money(high, judgement.plan.prices.currency, sign=True)
+        return f"{number(low, sign=True)} to {end}"
+
+    words = f"Before allowances honest members pay {range_of(low, high)} over the run"
     if len(paid) > _MANY:
-        words += f", half of them {quarter:+.3g} to {most:+.3g}, in the median {middle:+.3g}"
+        median = money(middle, judgement.plan.prices.currency, sign=True)
+        words += f", half of them {range_of(quarter, most)}, in the median {median}"
     return words + "."
 
 

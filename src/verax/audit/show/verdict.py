@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 
+from verax.amounts import money, number
 from verax.audit.judge.candidates import Candidate
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import interval
+from verax.audit.judge.worth import range_words, worth_sentence
 
 #: What an audit does not try; the report says so.
 NOT_TRIED = (
@@ -18,7 +20,8 @@ NOT_TRIED = (
     "more than one identity per member",
     "deviations that react to the others' messages",
     "poisoned or invented data: messages are taken relative to what honest training would send",
-    "a worth of the model that differs from the reward assumed here",
+    "a model that is worth more or less to a member than was entered (--worth), beyond the range "
+    "that the verdict names",
 )
 
 #: The strongest hole that is known, for audits under FedSGD with minibatches.
@@ -31,7 +34,7 @@ KNOWN_HOLE = (
 
 def verdict(judgement: Judgement) -> list[str]:
     """The audit in a few sentences."""
-    sentences = [_price(judgement)]
+    sentences = [worth_sentence(judgement.plan, judgement.subject.names), _price(judgement)]
     if judgement.description.message == "gradient" and judgement.main.rule.reads == "norms":
         sentences.append(KNOWN_HOLE)
     sentences.append(_without_payments(judgement))
@@ -60,7 +63,7 @@ def reason_of(judgement: Judgement, candidate: Candidate) -> str:
 def _price(judgement: Judgement) -> str:
     """Whether the proposed price holds, and what still gains at it."""
     best, names, deviators = judgement.best, judgement.subject.names, judgement.plan.deviators
-    if not best.holds:
+    if judgement.worth_range is None:
         return "No price deters all of the rescalings and timings tried: " + reason_of(
             judgement, best
         )
@@ -69,7 +72,8 @@ def _price(judgement: Judgement) -> str:
     unit = "times the profile" if best.kind == "profile" else "as C"
     words = (
         f"The {best.kind} price holds from {low:.3g} to {end} {unit} against the rescalings and "
-        f"timings tried; at {judgement.multiplier:.3g} "
+        f"timings tried. At {judgement.multiplier:.3g} it holds "
+        f"{range_words(*judgement.worth_range)}, and "
     )
     sizes = judgement.evidence.reward_sizes[list(deviators)]
     choices = [best.best_response(judgement.multiplier, k) for k in range(len(deviators))]
@@ -78,33 +82,38 @@ def _price(judgement: Judgement) -> str:
     if worst <= 0:
         return words + "none of them gains anything."
     return words + (
-        f"the best of them ({label}, {names[deviators[k]]}) gains {worst:.2g}, "
-        f"{worst / sizes[k]:.2%} of that member's honest reward."
+        f"{names[deviators[k]]} gains {money(worst, judgement.plan.prices.currency)} by the best "
+        f"of them, “{label}”: {worst / sizes[k]:.2%} of that member's honest reward."
     )
 
 
 def _without_payments(judgement: Judgement) -> str:
     """Who gains most without payments, and who is hurt."""
-    evidence, names = judgement.evidence, judgement.subject.names
+    evidence, names, plan = judgement.evidence, judgement.subject.names, judgement.plan
+    currency = plan.prices.currency
     free = evidence.gains.mean(axis=2)
     k, d = (int(i) for i in np.unravel_index(int(np.argmax(free)), free.shape))
-    client = judgement.plan.deviators[k]
+    client = plan.deviators[k]
     gain, low, high = interval(evidence.gains[k, d])
     if gain <= evidence.tolerances[client]:
         return "Without payments no member gains more than the tolerance by what was tried."
     share = gain / evidence.reward_sizes[client]
     text = (
-        f"Without payments {names[client]} gains {gain:.4g} [{low:.4g}, {high:.4g}], {share:.1%} "
-        f"of its honest reward, by “{evidence.labels[d]}”"
+        f"Without payments {names[client]} gains {money(gain, currency)} [{number(low)}, "
+        f"{number(high)}], {share:.1%} of its honest reward, by “{evidence.labels[d]}”"
     )
     steering = evidence.steering(k, d)
     if steering is not None:
-        text += f", of which {float(steering.mean()):.4g} is steering, the rest faster learning"
+        part = money(float(steering.mean()), currency)
+        text += f", of which {part} is steering, the rest faster learning"
     hurt = evidence.harm[k, d].mean(axis=0)
     hurt[client] = -np.inf
     victim = int(np.argmax(hurt))
     if hurt[victim] > 0:
-        text += f"; {names[victim]} is hurt most ({hurt[victim]:+.4g})"
+        text += f"; {names[victim]} is hurt most: its loss rises by {number(hurt[victim])}"
+        if plan.prices.worth != (1.0,):
+            lost = -float(evidence.reward_rises[k, d, :, victim].mean())
+            text += f", which costs it {money(lost, currency)}"
     return text + "."
 
 

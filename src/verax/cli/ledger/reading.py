@@ -161,6 +161,7 @@ def _show_statement(console: Console, shown: Any) -> None:
             f"Statement of {shown.label} ({shown.member}), {shown.federation}\n"
             f"in {shown.currency}; a positive amount is owed by the member. "
             f"Opening balance {shown.money(shown.opening)}"
+            + (f"\n{shown.worth_words}" if shown.worth_words else "")
         )
     )
     table = Table()
