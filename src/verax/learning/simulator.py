@@ -146,7 +146,7 @@ class Simulator:
         self._train = tuple(jnp.asarray(array) for array in train.arrays)
         small = self.parameters < _SMALL_MODEL
         self._test = Samples(task.test, 0 if small else _EVALUATED)
-        self._init = jax.jit(task.init)
+        self._init = jax.jit(task.init, compiler_options=QUICK_COMPILE)  # runs once per seed
         numbers = task.clients * self.parameters
         self.streams = task.clients > GRAM_LIMIT and numbers > self._limits.held
         self._check_memory(numbers)
