@@ -17,7 +17,8 @@ from verax.audit.run.record import read_part
 VERAX = Path(sys.executable).with_name("verax")
 COMMAND = ["audit", "--model", "softmax", "--rounds", "150", "--scales", "0.5,1,3", "--phases="]
 COMMAND += ["--surges", "5", "--surge-rounds", "1,60", "--noises", "0.5"]
-COMMAND += ["--setting-seeds", "1", "--judging-seeds", "2", "--rules", "squared-norm"]
+COMMAND += ["--setting-seeds", "1", "--judging-seeds", "2", "--deviating", "0"]
+COMMAND += ["--rules", "squared-norm"]
 
 
 def start(folder, *more):
@@ -41,10 +42,9 @@ def equal(one, other):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("undisturbed") / "audit"
-    process = start(folder, "--json")
-    out, err = process.communicate()
-    assert process.returncode == 0, err
-    return folder, json.loads(out)
+    done = verax([*COMMAND, "--out", folder, "--json", "--workers", "1"])
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
 
 
 def finished_batches(folder):
@@ -141,7 +141,7 @@ def test_a_full_disk_is_told_and_leaves_no_half_file(tmp_path):
     if mounted.returncode:
         pytest.skip("cannot mount a small file system here (run as root: mount -t tmpfs)")
     try:
-        process = start(small / "audit")
+        process = start(small / "audit", "--workers", "1")
         _, err = process.communicate(timeout=120)
         assert process.returncode == 2
         assert "No space left" in err
