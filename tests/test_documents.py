@@ -1,20 +1,21 @@
 """Every Python example in the README and the docs runs, and prints what the text says it does."""
 
-import os
+import contextlib
+import io
 import re
-import subprocess
-import sys
+import runpy
+import shlex
 from pathlib import Path
 
 import pytest
 
+from tests.command import verax
 from verax.mechanism import Terms
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-ENV = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 
-# The same audit as README's, with options.
+# The same audit as README's.
 LONG = ("console", "docs/how-to/audit.md-0")
 
 
@@ -33,13 +34,15 @@ def _blocks(language):
 
 
 @pytest.mark.parametrize(("code", "after"), blocks("python"))
-def test_python_examples(code, after, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False
-    )
-    assert done.returncode == 0, done.stderr
+def test_python_examples(code, after, tmp_path, monkeypatch):
+    """As a script of its own, but in this process, which has loaded the libraries already."""
+    monkeypatch.chdir(tmp_path)
+    script, out = tmp_path / "example.py", io.StringIO()
+    script.write_text(code)
+    with contextlib.redirect_stdout(out):
+        runpy.run_path(str(script), run_name="__main__")
     if said := re.match(r"\s*prints `([^`]+)`", after):
-        assert said[1] in done.stdout
+        assert said[1] in out.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -53,9 +56,7 @@ def test_terms_of_the_documents_are_terms(code):
 def test_console_examples(code, after, tmp_path):
     commands = code.replace("\\\n", " ").splitlines()
     for command in (line for line in commands if line.startswith("verax ")):
-        done = subprocess.run(
-            command, shell=True, capture_output=True, text=True, cwd=tmp_path, env=ENV, check=False
-        )
+        done = verax(shlex.split(command, comments=True)[1:], tmp_path)
         assert done.returncode == 0, done.stderr
 
 

@@ -21,7 +21,8 @@ from verax.mechanism import SquaredNorm, Statistics, Terms, charge
 
 VERAX = Path(sys.executable).with_name("verax")
 ROOT = Path(__file__).parents[1]
-ENV = os.environ | {"PYTHONPATH": str(ROOT)}
+PATHS = filter(None, (str(ROOT), os.environ.get("PYTHONPATH")))
+ENV = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
 OPTIONS = {
     "rounds": 6,
     "step": 0.5,

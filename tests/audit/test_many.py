@@ -28,6 +28,7 @@ def report(tmp_path_factory):
         task,
         out=folder,
         rounds=10,
+        batch=4,
         deviating=(0, 500),
         scales=(1.0, 50.0),
         surges=(),

@@ -137,7 +137,8 @@ def test_a_second_time_nothing_is_computed(leaf, drawn):
     ],
 )
 def test_wrong_values_are_one_line(leaf, tmp_path, arguments, words):
-    done = reproduce(leaf, tmp_path / "out", *arguments)
+    given = ["--data", leaf, "--encoder", leaf / "encoder", "--out", tmp_path / "out"]
+    done = verax(["reproduce", *arguments, *given], tmp_path)
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr

@@ -1,3 +1,4 @@
+import gc
 import shutil
 
 import pytest
@@ -9,6 +10,15 @@ from verax.ledger.verify import verify
 from verax.mechanism import Weights
 
 from .grid import But, Honest, LocalGrid, model, nodes, numpy_of, reply_to, terms
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_old_to_collect():
+    """Flower collects garbage for every reply: what is there already is left out of that."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

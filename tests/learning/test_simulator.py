@@ -1,6 +1,7 @@
 """The simulator against exact recursion, NumPy reportings, and itself in other batches."""
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -57,12 +58,12 @@ def alone(client, reporting):
 
 @pytest.mark.parametrize(("x64", "tolerance"), [(False, 1e-5), (True, 1e-10)])
 def test_equals_the_exact_recursion(x64, tolerance):
-    exact, T = game(), 60
+    exact, T = game(), 50
     start = np.array([1.0, -1.0, 0.5, 2.0])
     with jax.enable_x64(x64):
         simulator = Simulator(quadratics(exact, start), Protocol(step=0.2), T, segment=25)
         scales = np.ones((T, 3))
-        scales[:, 1] = np.where(np.arange(T) < 36, 0.5, 3.0)
+        scales[:, 1] = np.where(np.arange(T) < 30, 0.5, 3.0)
         found = simulator.run(Seeds.of(0), [alone(1, Timed(0.5, 3.0, 0.6)), Behaviour()])
         truth = exact.run(start, np.full(T, 0.2), scales)
         assert_allclose(found.state.params[0], truth.points[-1], rtol=tolerance, atol=tolerance)
@@ -194,9 +195,11 @@ class TestReporting:
     T = 400
     exact = game(d=6)
 
-    def run(self, reporting, rounds=None):
-        T = rounds or self.T
-        task = quadratics(self.exact, self.exact.optimum())
+    @classmethod
+    @cache
+    def run(cls, reporting, rounds=None):
+        T = rounds or cls.T
+        task = quadratics(cls.exact, cls.exact.optimum())
         simulator = Simulator(task, Protocol(step=1e-6), T, segment=T)
         return simulator.run(Seeds.of(3), [alone(0, reporting)])
 
@@ -258,8 +261,8 @@ class TestReporting:
 
 class TestBatching:
     task = digits()
-    T = 120
-    scales = tuple(np.linspace(0, 5, 16))
+    T = 100
+    scales = tuple(np.linspace(0, 5, 8))
 
     def outcomes(self, width):
         simulator = Simulator(self.task, Protocol(), self.T)
@@ -273,26 +276,26 @@ class TestBatching:
         )
 
     def test_results_do_not_depend_on_the_batch(self):
-        loss, norms = self.outcomes(16)
+        loss, norms = self.outcomes(8)
         for width in (1, 3):
             other_loss, other_norms = self.outcomes(width)
             assert_allclose(other_loss, loss, rtol=TOLERANCE)
             assert_allclose(other_norms.sum(axis=1), norms.sum(axis=1), rtol=TOLERANCE)
 
     def test_segments_and_a_resumed_state_change_no_bit(self):
-        simulator = Simulator(self.task, Protocol(), self.T, segment=40)
+        simulator = Simulator(self.task, Protocol(), self.T, segment=25)
         runs = [alone(0, Noise(0.5))]
         whole = simulator.run(Seeds.of(4), runs)
-        first = simulator.run(Seeds.of(4), runs, until=80)
+        first = simulator.run(Seeds.of(4), runs, until=50)
         rest = simulator.run(Seeds.of(4), runs, first.state)
-        assert_array_equal(rest.statistics.gram, whole.statistics.gram[:, 80:])
+        assert_array_equal(rest.statistics.gram, whole.statistics.gram[:, 50:])
         assert_array_equal(rest.evaluations[-1].loss, whole.evaluations[-1].loss)
-        assert rest.first == 80
+        assert rest.first == 50
 
     def test_evaluations_on_the_way(self):
         simulator = Simulator(self.task, Protocol(), self.T)
-        found = simulator.run(Seeds.of(4), HONEST, evaluate_every=30)
-        assert [e.round for e in found.evaluations] == [30, 60, 90, 120]
+        found = simulator.run(Seeds.of(4), HONEST, evaluate_every=25)
+        assert [e.round for e in found.evaluations] == [25, 50, 75, 100]
         assert found.evaluations[-1].loss.mean() < found.evaluations[0].loss.mean()
 
 

@@ -8,6 +8,7 @@ bit. Other groupings of the runs change results only by float32 rounding.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -48,7 +49,9 @@ Numbers = NDArray[np.float32]
 
 # For a small model or a few rounds, compiling takes longer than running. A lower optimisation level
 # halves the time to compile and costs small models nothing, larger ones about 5 % (measured).
-QUICK_COMPILE = {"xla_backend_optimization_level": 1}
+# Whoever chooses a level in XLA_FLAGS has it.
+_LEVEL = "xla_backend_optimization_level"
+QUICK_COMPILE = None if _LEVEL in os.environ.get("XLA_FLAGS", "") else {_LEVEL: 1}
 _SMALL_MODEL = 20_000
 _FEW_ROUNDS = 10
 
@@ -146,7 +149,7 @@ class Simulator:
         self._train = tuple(jnp.asarray(array) for array in train.arrays)
         small = self.parameters < _SMALL_MODEL
         self._test = Samples(task.test, 0 if small else _EVALUATED)
-        self._init = jax.jit(task.init)
+        self._init = jax.jit(task.init, compiler_options=QUICK_COMPILE)  # runs once per seed
         numbers = task.clients * self.parameters
         self.streams = task.clients > GRAM_LIMIT and numbers > self._limits.held
         self._check_memory(numbers)

@@ -36,7 +36,8 @@ def draw(audit: dict[str, Any], folder: Path) -> list[Path]:
 def save(figure: Figure, stem: Path) -> list[Path]:
     """Write a figure as PNG and SVG; the same audit gives the same bytes."""
     figure.set_dpi(130)
-    figure.draw_without_rendering()  # lays the panels out, once for both formats
+    if (layout := figure.get_layout_engine()) is not None:
+        layout.execute(figure)  # once for both formats
     figure.set_layout_engine("none")
     # The canvases themselves: `savefig` draws everything once more, only to lay it out.
     png, svg = BytesIO(), BytesIO()
