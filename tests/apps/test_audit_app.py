@@ -32,6 +32,7 @@ SMALL = {
     "surges": (5.0,),
     "surge_rounds": (1,),
     "noises": (),
+    "deviating": (0,),
     "run_config": "num-server-rounds=4",
 }
 
@@ -99,6 +100,7 @@ COMMAND = [
     ),
     *("--setting-seeds", "1", "--judging-seeds", "2", "--scales", "0.5,1,3"),
     *("--phases", "0.5,2,0.5", "--surges", "5", "--surge-rounds", "1", "--noises", ""),
+    *("--deviating", "0"),
     *("--run-config", "num-server-rounds=4"),
 ]
 
@@ -177,7 +179,7 @@ def test_a_member_that_drops_out_is_asked_again_then_reported(clinics, tmp_path)
     app = ClientApp(mods=[unreliable])
     app.train()(train)
     app.evaluate()(evaluate)
-    plan = Plan.of(**{**SMALL, "run_config": "", "clients": 3, "deviating": (0,)})
+    plan = Plan.of(**{**SMALL, "run_config": "", "clients": 3})
     config = {**clinics.run_config, "num-server-rounds": 2}
     tried = rehearsal(clinics.server, plan, out=tmp_path / "r")
     limit = 10**9

@@ -31,6 +31,7 @@ def hospitals(tmp_path_factory):
         surges=(5.0,),
         surge_rounds=(1, 2),
         noises=(),
+        deviating=(0,),
         run_config="num-server-rounds=4",
     )
     path = folder / "terms.toml"

@@ -44,6 +44,7 @@ def test_a_pytorch_app_is_audited(tmp_path):
         surges=(5.0,),
         surge_rounds=(1,),
         noises=(),
+        deviating=(0,),
         run_config="num-server-rounds=3",
     )
     assert audit.summary["message"] == "model difference"
