@@ -38,6 +38,11 @@ _COMPARED_NUMBERS = 100_000_000
 #: Seconds between two saved states of a running batch.
 _SAVE_EVERY = 2.0
 
+_PRICED = {
+    True: "gradients, as in the paper; what Flower sends are model differences (see --app)",
+    False: "model differences",
+}
+
 # Of more clients than this, only the extremes of their sizes are listed.
 _MANY = 20
 
@@ -84,7 +89,10 @@ class TaskSubject:
             protocol=str(protocol.make()),
             local_work=f"{steps} of {protocol.batch} samples",
             weights="equal",
-            details=(("training samples per client", sizes),),
+            details=(
+                ("prices are for", _PRICED[gradients]),
+                ("training samples per client", sizes),
+            ),
             label_distances=None if distances is None else _quantiles(distances),
             lower_step=f"lower the step, now {protocol.step:g}",
         )
