@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from tests.command import verax
 from tests.own_parts import FlipBias, FlipLabels, MidRange, NormRule, RootReward, wards
 from verax.audit import audit
 from verax.audit.run.record import load_runs
@@ -132,8 +133,7 @@ def test_all_of_them_by_name_on_the_command_line(audited, tmp_path):
     for name, value in OPTIONS.items():
         text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
         words += [f"--{name.replace('_', '-')}={text}"]
-    command = [VERAX, "audit", "--out", tmp_path / "audit", "--json", "--workers", "1", *words]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=ENV)
+    done = verax(["audit", "--out", tmp_path / "audit", "--json", "--workers", "1", *words])
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["rule"] == "norm"
@@ -156,8 +156,6 @@ def test_all_of_them_by_name_on_the_command_line(audited, tmp_path):
     ],
 )
 def test_a_part_of_the_wrong_kind_is_named(option, words, tmp_path):
-    from tests.command import verax
-
     done = verax(f"audit --rounds 5 --out {tmp_path / 'a'} {option}")
     assert done.returncode == 2
     assert words in done.stderr

@@ -1,8 +1,6 @@
 """The paper's figures: their plans, and one of them run on LEAF-shaped data of a few users."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,6 @@ from tests.tasks import leaf_files
 from tests.tasks.test_encoder import make_tokenizer, make_weights
 from verax.audit.plan.paper import FIGURES, PRESETS, plan_of
 
-VERAX = Path(sys.executable).with_name("verax")
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
@@ -62,10 +59,8 @@ def leaf(tmp_path_factory):
 
 
 def reproduce(leaf, out, *arguments):
-    command = [VERAX, "reproduce", *arguments, "--data", leaf, "--encoder", leaf / "encoder"]
-    return subprocess.run(
-        [*command, "--out", out], capture_output=True, text=True, check=False, cwd=out.parent
-    )
+    command = ["reproduce", *arguments, "--data", leaf, "--encoder", leaf / "encoder"]
+    return verax([*command, "--out", out], out.parent)
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +132,7 @@ def test_a_second_time_nothing_is_computed(leaf, drawn):
     ],
 )
 def test_wrong_values_are_one_line(leaf, tmp_path, arguments, words):
-    given = ["--data", leaf, "--encoder", leaf / "encoder", "--out", tmp_path / "out"]
-    done = verax(["reproduce", *arguments, *given], tmp_path)
+    done = reproduce(leaf, tmp_path / "out", *arguments)
     assert done.returncode == 2
     assert words in done.stderr
     assert "Traceback" not in done.stderr

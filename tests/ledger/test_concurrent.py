@@ -32,7 +32,7 @@ print(json.dumps(posted))
 """
 
 
-@pytest.mark.parametrize("writers", [4])
+@pytest.mark.parametrize("writers", [3])
 def test_writers_share_a_book(url, terms, writers):
     rounds = 25
     with Book.open(url) as book:
