@@ -134,22 +134,27 @@ class TestRecord:
         assert rows["scale 5"]["payment_rise_by_seed"]["constant"] == pytest.approx(rises, rel=1e-4)
 
     def test_branched_runs_equal_runs_from_the_start(self, small):
-        """A late surge begins at the honest run's state; tried again from round 1 as two phases."""
+        """With an evaluation every 10 rounds, a surge in the last 10 begins at an honest state."""
         plan = SMALL.changed(
-            surges=(),
-            phases=((1.0 + 1e-9, 5.0, 0.75),),
+            evaluate_every=10,
+            surge_rounds=(10,),
+            phases=(),
             robust=(),
             noises=(),
             reportings=(),
             scales=(1.0, 5.0),
             rules=("squared-norm",),
         )
-        other = audit(task_of(plan), plan)
-        early = other.judgement.evidence
-        late = small.judgement.evidence
-        d = late.labels.index("scale 5 in the last 10 rounds")
-        k = next(i for i, x in enumerate(early.labels) if x.endswith("last 10 rounds"))
-        assert_allclose(early.gains[:, k], late.gains[:, d], rtol=2e-3, atol=1e-5)
+        label = "scale 5 in the last 10 rounds"
+        found = []
+        for evidence, branch in (
+            (audit(task_of(plan), plan).judgement.evidence, 30),
+            (small.judgement.evidence, 0),
+        ):
+            d = evidence.labels.index(label)
+            assert {run.run.branch for run in evidence.deviation_runs(0, d)} == {branch}
+            found.append(evidence.gains[:, d])
+        assert_allclose(*found, rtol=2e-3, atol=1e-5)
 
     def test_a_finished_plan_is_never_computed_twice(self, small):
         before = (small.folder / "rounds.parquet").stat().st_mtime_ns
