@@ -22,7 +22,7 @@ def train(message: Message, context: Context) -> Message:
         loss = loss_of(net(x).squeeze(1), y)
         loss.backward()
         optimiser.step()
-    metrics = MetricRecord({"train_loss": float(loss), "num-examples": len(data)})
+    metrics = MetricRecord({"train_loss": loss.item(), "num-examples": len(data)})
     content = {"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}
     return Message(RecordDict(content), reply_to=message)
 
@@ -35,6 +35,6 @@ def evaluate(message: Message, context: Context) -> Message:
     x, y = patients(context.node_config["partition-id"], "test").tensors
     with torch.no_grad():
         score = net(x).squeeze(1)
-    right = float(((score > 0) == (y > 0.5)).float().mean())
-    metrics = {"eval_loss": float(loss_of(score, y)), "eval_acc": right, "num-examples": len(x)}
+    right = ((score > 0) == (y > 0.5)).float().mean().item()
+    metrics = {"eval_loss": loss_of(score, y).item(), "eval_acc": right, "num-examples": len(x)}
     return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
