@@ -22,7 +22,7 @@ from verax.apps.rehearsal import rehearsal
 from verax.audit import Plan
 from verax.audit.run.record import load_runs
 from verax.flower.local import LocalGrid
-from verax.flower.paired import paired
+from verax.flower.pairing import paired
 
 SMALL = {
     "setting_seeds": 1,

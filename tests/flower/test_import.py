@@ -49,3 +49,13 @@ def test_unknown_names():
 
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         verax.flower.nothing  # noqa: B018
+
+
+def test_public_names_stay_what_they_are_after_every_module_was_imported():
+    """No submodule has the name of a public function: it would take the function's place."""
+    import pkgutil
+
+    import verax.flower
+
+    modules = {module.name for module in pkgutil.iter_modules(verax.flower.__path__)}
+    assert not modules & set(verax.flower.__all__)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from verax.apps import rehearsal
     from verax.flower.local import run_in_process
     from verax.flower.mods import identified, misreport, record_updates
-    from verax.flower.paired import paired
+    from verax.flower.pairing import paired
     from verax.flower.strategy import PaidStrategy
 
 __all__ = [
@@ -30,7 +30,7 @@ _MODULES = {
     "PaidStrategy": "verax.flower.strategy",
     "identified": "verax.flower.mods",
     "misreport": "verax.flower.mods",
-    "paired": "verax.flower.paired",
+    "paired": "verax.flower.pairing",
     "record_updates": "verax.flower.mods",
     # An app's `server_app.py` needs one import for whatever it does with payments.
     "rehearsal": "verax.apps",
