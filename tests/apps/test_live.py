@@ -35,7 +35,7 @@ def test_a_rehearsal_on_supernodes_is_the_audit_in_process(tmp_path):
     project = app / "pyproject.toml"
     project.write_text(project.read_text() + 'book = ""\n')
     with Federation(tmp_path / "federation", app=app) as federation:
-        said = federation.run(num_server_rounds=2)
+        said = federation.run(patience=3600, num_server_rounds=2)
     assert (out / "report.html").exists(), said[-3000:]
     audit = audit_app(CLINICS, 3, out=tmp_path / "audit", run_config="num-server-rounds=2", **PLAN)
     live, local = load_runs(out), load_runs(audit.folder)

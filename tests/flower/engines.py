@@ -28,20 +28,20 @@ class Federation:
     def __exit__(self, *_):
         self.script("down")
 
-    def script(self, command, *rest, check=True):
+    def script(self, command, *rest, check=True, patience=300):
         done = subprocess.run(
             [*self.prefix, sys.executable, SCRIPT, command, self.folder, *rest],
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=patience,
             check=False,
         )
         assert not check or done.returncode == 0, done.stdout + done.stderr + self.logs()
         return done.stdout + done.stderr
 
-    def run(self, **config):
+    def run(self, *, patience=300, **config):
         pairs = [f"{name.replace('_', '-')}={value}" for name, value in config.items()]
-        return self.script("run", *pairs)
+        return self.script("run", *pairs, patience=patience)
 
     def begin(self, **config):
         """The same in the background."""
