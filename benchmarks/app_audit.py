@@ -21,8 +21,8 @@ from flwr.clientapp import ClientApp
 from verax.apps.api import app_plan
 from verax.apps.app import FlowerApp, load_app
 from verax.apps.cache import ReplyCache
-from verax.apps.check import facts_of
 from verax.apps.grid import AuditGrid
+from verax.apps.look import facts_of
 from verax.apps.run import run_app
 from verax.apps.scratch import in_scratch
 from verax.audit.run.runs import all_runs

@@ -14,27 +14,17 @@ from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.testing import assert_array_equal
 
-from tests.apps.conftest import CLINICS
+from tests.apps.conftest import CLINICS, FEW
 from verax.apps.api import app_plan, audit_app
 from verax.apps.budget import fitted, predicted_seconds
-from verax.apps.check import look_at
+from verax.apps.look import look_at
 from verax.apps.rehearsal import rehearsal
 from verax.audit import Plan
 from verax.audit.run.record import load_runs
 from verax.flower.local import LocalGrid
 from verax.flower.pairing import paired
 
-SMALL = {
-    "setting_seeds": 1,
-    "judging_seeds": 2,
-    "scales": (0.5, 1.0, 3.0),
-    "phases": ((0.5, 2.0, 0.5),),
-    "surges": (5.0,),
-    "surge_rounds": (1,),
-    "noises": (),
-    "deviating": (0,),
-    "run_config": "num-server-rounds=4",
-}
+SMALL = {**FEW, "phases": ((0.5, 2.0, 0.5),), "run_config": "num-server-rounds=4"}
 
 
 @pytest.fixture(scope="module")
@@ -240,11 +230,19 @@ def test_a_budget_leaves_out_and_says_what(audited):
     assert predicted_seconds(less, facts, 2) <= whole / 2
     assert words[0] == "To fit the budget: 2 seeds set the price and 3 judge."
     assert fitted(plan, facts, 2, whole) == (plan, [])
+    few = plan.changed(setting_seeds=1, judging_seeds=2)
+    seconds = predicted_seconds(few, facts, 2)
+    less, words = fitted(few, facts, 2, 0.9 * seconds)
+    assert less.seeds == few.seeds  # what the user asked for is never raised
+    assert words[0] == "To fit the budget: surges have the scales 0 and 5 alone."
     with pytest.raises(ValueError, match="the smallest audit of this app takes about"):
         fitted(plan, facts, 2, facts.run_seconds)
 
 
-STRATEGIES = ["FedMedian", "Krum", "FedAdam", "FedAvgM", "FedTrimmedAvg"]
+STRATEGIES = [
+    *("FedProx", "FedMedian", "Krum", "FedAdam", "FedAvgM", "FedTrimmedAvg"),
+    "DifferentialPrivacyServerSideFixedClipping",
+]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.apps.conftest import FEW
 from verax.apps.api import app_plan, audit_app
 from verax.apps.app import load_app
-from verax.apps.check import look_at
+from verax.apps.look import look_at
 from verax.flower import run_in_process
 from verax.ledger import Book
 
@@ -20,20 +21,7 @@ SEED = 2  # one of the seeds that judged
 def hospitals(tmp_path_factory):
     """A small audit of the tutorial's app, and its terms with more decimal places."""
     folder = tmp_path_factory.mktemp("audit")
-    audit = audit_app(
-        HOSPITALS,
-        4,
-        out=folder / "audit",
-        setting_seeds=1,
-        judging_seeds=2,
-        scales=(0.5, 1.0, 3.0),
-        phases=(),
-        surges=(5.0,),
-        surge_rounds=(1, 2),
-        noises=(),
-        deviating=(0,),
-        run_config="num-server-rounds=4",
-    )
+    audit = audit_app(HOSPITALS, 4, out=folder / "audit", run_config="num-server-rounds=4", **FEW)
     path = folder / "terms.toml"
     path.write_text(replace(audit.terms, scale=15).to_toml())
     return audit, path

@@ -5,20 +5,12 @@ import shutil
 import numpy as np
 import pytest
 
-from tests.apps.conftest import CLINICS
+from tests.apps.conftest import CLINICS, FEW
 from tests.flower.engines import Federation
 from verax.apps.api import audit_app
 from verax.audit.run.record import load_runs
 
-PLAN = {
-    "setting_seeds": 1,
-    "judging_seeds": 2,
-    "scales": (1.0, 3.0),
-    "phases": (),
-    "surges": (),
-    "noises": (),
-    "deviating": (0,),
-}
+PLAN = {**FEW, "scales": (1.0, 3.0), "surges": ()}
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ def by_hand(replica, scales):
     import zlib
 
     with seeded(replica):
-        w = (0.1 * np.random.randn(5)).astype(np.float32)  # noqa: NPY002
+        w = (0.1 * np.random.randn(5)).astype(np.float32)
     sizes = np.array([len(patients(Node(i), "train")[0]) for i in range(N)])
     weights = sizes / sizes.sum()
     norms = np.zeros((T, N))
@@ -48,7 +48,7 @@ def by_hand(replica, scales):
         for i in range(N):
             x, y = patients(Node(i), "train")
             with seeded(replica, i, t, kind):
-                order = np.random.permutation(len(x))  # noqa: NPY002
+                order = np.random.permutation(len(x))
             own = w.astype(float)
             for k in range(0, len(x), 10):
                 rows = order[k : k + 10]
@@ -118,12 +118,12 @@ def test_a_full_cache_stores_nothing_and_changes_nothing(clinics, tmp_path):
 
 def test_the_users_generators_go_on_as_if_nothing_had_run(clinics):
     random.seed(7)
-    np.random.seed(7)  # noqa: NPY002
-    wanted = random.random(), np.random.rand()  # noqa: NPY002
+    np.random.seed(7)
+    wanted = random.random(), np.random.rand()
     random.seed(7)
-    np.random.seed(7)  # noqa: NPY002
+    np.random.seed(7)
     run_app(clinics, N, 0, NOTHING)
-    assert (random.random(), np.random.rand()) == wanted  # noqa: NPY002
+    assert (random.random(), np.random.rand()) == wanted
 
 
 class Momentum(Reporting):

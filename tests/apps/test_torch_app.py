@@ -5,10 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.apps.conftest import FEW
 from tests.apps.test_run import NOTHING, norms_of, run_app
 from verax.apps.api import app_plan, audit_app
 from verax.apps.app import load_app
-from verax.apps.check import look_at
+from verax.apps.look import look_at
 from verax.game import Scale
 from verax.learning import Behaviour
 
@@ -33,20 +34,7 @@ def test_a_pytorch_app_is_reproducible_and_its_counters_cost_nothing():
 
 
 def test_a_pytorch_app_is_audited(tmp_path):
-    audit = audit_app(
-        APP,
-        3,
-        out=tmp_path / "audit",
-        setting_seeds=1,
-        judging_seeds=2,
-        scales=(0.5, 1.0, 3.0),
-        phases=(),
-        surges=(5.0,),
-        surge_rounds=(1,),
-        noises=(),
-        deviating=(0,),
-        run_config="num-server-rounds=3",
-    )
+    audit = audit_app(APP, 3, out=tmp_path / "audit", run_config="num-server-rounds=3", **FEW)
     assert audit.summary["message"] == "model difference"
     assert audit.terms.audited is not None
     assert audit.terms.audited.members == 3

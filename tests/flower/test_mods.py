@@ -5,10 +5,11 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import Array
+from flwr.app import Array, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from verax.flower import misreport, record_updates
+from verax.flower.local import LocalGrid
 from verax.game import (
     Adaptive,
     Directional,
@@ -195,3 +196,22 @@ def test_the_names_of_nodes_do_not_matter_to_mods(run, caplog):
         booked = ran.column("statistics")[f"node {11 + i}"]
         assert booked == pytest.approx(squared(message), rel=1e-4)
         assert booked != pytest.approx(squared(apps.update(i, 1)), rel=1e-3)
+
+
+def test_seeded_rounds_differ_where_messages_do_not_tell_the_round():
+    """A strategy of one's own need not write "server-round": training exchanges are counted."""
+    drawn = []
+    app = ClientApp()
+
+    @app.train()
+    def train(message, context):
+        drawn.append(float(np.random.rand()))  # noqa: NPY002
+        return Message(RecordDict(), reply_to=message)
+
+    for _ in range(2):
+        grid = LocalGrid(app, 1, seed=3)
+        for _ in range(2):
+            request = Message(RecordDict(), dst_node_id=100, message_type="train")
+            list(grid.send_and_receive([request]))
+    assert drawn[:2] == drawn[2:]
+    assert drawn[0] != drawn[1]

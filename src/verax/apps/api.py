@@ -11,8 +11,9 @@ from typing import Any
 
 from verax.apps.app import app_digest, nodes_of, read_project
 from verax.apps.budget import fitted, predicted_seconds, time_words
-from verax.apps.check import AppFacts, look_at
+from verax.apps.cache import DEFAULT_LIMIT
 from verax.apps.engine import AppSubject
+from verax.apps.look import AppFacts, look_at
 from verax.audit.api import Audit, audit_subject
 from verax.audit.plan import Plan
 from verax.audit.run.execute import total_rounds
@@ -24,8 +25,6 @@ _DECIDED_BY_THE_APP = ("protocol", "record")
 
 #: An app takes longer than a simulation, so that fewer replicas are run unless more are asked for.
 _SEEDS = {"setting_seeds": 3, "judging_seeds": 4}
-
-_CACHE = 4 * 2**30
 
 
 def app_plan(
@@ -77,7 +76,7 @@ def audit_app(
     out: str | Path | None = None,
     workers: int | None = None,
     on: str = "",
-    cache: int = _CACHE,
+    cache: int = DEFAULT_LIMIT,
     budget: float | None = None,
     announce: Callable[[str], None] | None = None,
     progress: Callable[[int], None] | None = None,

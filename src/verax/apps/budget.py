@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from verax.apps.check import AppFacts
+from verax.apps.look import AppFacts
 from verax.audit.plan import Plan
 from verax.audit.run.runs import all_runs
 
@@ -34,10 +34,12 @@ def fitted(plan: Plan, facts: AppFacts, workers: int, budget: float) -> tuple[Pl
     """A plan that takes at most so many seconds, and what was left out for that."""
     words: list[str] = []
     for change, sentence in _STEPS:
-        if predicted_seconds(plan, facts, workers) <= budget:
+        seconds, less = predicted_seconds(plan, facts, workers), plan.changed(**change)
+        if seconds <= budget:
             break
-        plan = plan.changed(**change)
-        words.append(f"To fit the budget: {sentence}.")
+        if predicted_seconds(less, facts, workers) < seconds:  # the user may have asked for less
+            plan = less
+            words.append(f"To fit the budget: {sentence}.")
     seconds = predicted_seconds(plan, facts, workers)
     if seconds > budget:
         raise ValueError(

@@ -16,6 +16,9 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 from flwr.proto.recorddict_pb2 import RecordDict as ProtoRecordDict
 from google.protobuf.message import DecodeError
 
+#: Bytes that replies may take by default.
+DEFAULT_LIMIT = 4 * 2**30
+
 _LENGTH = 8  # bytes that hold the length of the reply in front of it
 
 

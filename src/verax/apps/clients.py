@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import time
 from collections.abc import Sequence
 from typing import Protocol
@@ -12,7 +13,9 @@ from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid
 
 from verax.flower.local import LocalGrid
-from verax.flower.randomness import SEED_RECORD, message_seed, round_of
+from verax.flower.randomness import SEED_RECORD, message_seed
+
+_log = logging.getLogger("flwr.verax")
 
 #: How often a member that gave no usable answer is asked.
 _TRIES = 3
@@ -22,11 +25,10 @@ _PAUSE = 1.0  # seconds before asking again
 class ClientError(Exception):
     """A member failed to answer."""
 
-    def __init__(self, member: int, message: Message, reason: str) -> None:
+    def __init__(self, member: int, round_: int, message: Message, reason: str) -> None:
         kind = message.metadata.message_type
         super().__init__(
-            f"the ClientApp of member {member} failed in round {round_of(message)} ({kind}): "
-            f"{reason}"
+            f"the ClientApp of member {member} failed in round {round_} ({kind}): {reason}"
         )
 
 
@@ -36,7 +38,9 @@ class Clients(Protocol):
     #: The node of each member.
     nodes: list[NodeInfo]
 
-    def ask(self, replica: int, requests: Sequence[tuple[int, Message]]) -> list[Message]:
+    def ask(
+        self, replica: int, round_: int, requests: Sequence[tuple[int, Message]]
+    ) -> list[Message]:
         """The replies of some members; raises ClientError where one fails."""
         ...
 
@@ -59,17 +63,19 @@ class LocalClients:
     def __init__(self, grid: LocalGrid) -> None:
         self._grid, self.nodes = grid, list(grid.get_nodes())
 
-    def ask(self, replica: int, requests: Sequence[tuple[int, Message]]) -> list[Message]:
-        """Call the ClientApp for each request."""
+    def ask(
+        self, replica: int, round_: int, requests: Sequence[tuple[int, Message]]
+    ) -> list[Message]:
+        """Call the ClientApp for each request; the grid has the replica's seed."""
         replies: list[Message] = []
         for member, message in requests:
             try:
-                (reply,) = self._grid.send_and_receive([message])
+                reply = self._grid.call(message, round_)
             except Exception as error:
                 reason = f"{type(error).__name__}: {error}"
-                raise ClientError(member, message, reason) from error
+                raise ClientError(member, round_, message, reason) from error
             if reply.has_error():
-                raise ClientError(member, message, reply.error.reason or "no reason")
+                raise ClientError(member, round_, message, reply.error.reason or "no reason")
             replies.append(reply)
         return replies
 
@@ -98,11 +104,19 @@ class LiveClients:
         self._grid, self._timeout = grid, timeout
         nodes = list(grid.get_nodes())
         while len(nodes) < clients:
+            _log.info("Verax: %d of %d nodes are connected, waiting", len(nodes), clients)
             time.sleep(_PAUSE)
             nodes = list(grid.get_nodes())
+        if len(nodes) > clients:
+            raise ValueError(
+                f"{len(nodes)} nodes are connected, and the plan has {clients} clients; give "
+                f"Plan.of(clients={len(nodes)}), or stop the other nodes"
+            )
         self.nodes = sorted(nodes, key=lambda node: (node.name, node.node_id))
 
-    def ask(self, replica: int, requests: Sequence[tuple[int, Message]]) -> list[Message]:
+    def ask(
+        self, replica: int, round_: int, requests: Sequence[tuple[int, Message]]
+    ) -> list[Message]:
         """Send all requests at once, and those that failed again."""
         replies: dict[int, Message] = {}
         reason = "no answer"
@@ -111,7 +125,7 @@ class LiveClients:
             if not waiting:
                 break
             sent = {message.metadata.dst_node_id: member for member, message in waiting}
-            seeded = [_with_seed(message, replica, member) for member, message in waiting]
+            seeded = [_with_seed(message, replica, member, round_) for member, message in waiting]
             for reply in self._grid.send_and_receive(seeded, timeout=self._timeout):
                 if reply.has_error():
                     reason = reply.error.reason or reason
@@ -121,7 +135,7 @@ class LiveClients:
                 time.sleep(_PAUSE)
         for member, message in requests:
             if member not in replies:
-                raise ClientError(member, message, f"{reason}, asked {_TRIES} times")
+                raise ClientError(member, round_, message, f"{reason}, asked {_TRIES} times")
         return [replies[member] for member, _ in requests]
 
     def state(self, member: int) -> RecordDict:
@@ -132,9 +146,9 @@ class LiveClients:
         """A node keeps its own state."""
 
 
-def _with_seed(message: Message, replica: int, member: int) -> Message:
+def _with_seed(message: Message, replica: int, member: int, round_: int) -> Message:
     """A copy of a message that brings the seed of its call; strategies share one content."""
-    seed = ConfigRecord({"seed": list(message_seed(replica, member, message))})
+    seed = ConfigRecord({"seed": list(message_seed(replica, member, round_, message))})
     copied = copy.copy(message)
     copied.content = RecordDict({**message.content, SEED_RECORD: seed})
     return copied

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from verax.apps.app import FlowerApp, app_digest, load_app
 from verax.apps.cache import ReplyCache
-from verax.apps.check import AppFacts
+from verax.apps.look import AppFacts
 from verax.apps.run import AppRun, losses_of, padded, run_app
 from verax.apps.scratch import in_scratch
 from verax.audit.plan import Plan

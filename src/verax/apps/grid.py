@@ -12,7 +12,6 @@ effective update of each member, N·w_i·(reply − sent), as `PaidStrategy` wou
 from __future__ import annotations
 
 import copy
-import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ from typing import Any
 import numpy as np
 from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.proto.node_pb2 import NodeInfo
-from flwr.serverapp import Grid
-from flwr.supercore.run import Run
 from numpy.typing import NDArray
 
 from verax.apps.cache import ReplyCache
 from verax.apps.clients import ClientError, Clients
+from verax.flower.local import ImmediateGrid
+from verax.flower.randomness import is_training
 from verax.flower.replies import Reply, SentModel, check_reply
 from verax.flower.weighing import ReplyWeights, effective_weights
 from verax.game.reporting import Sender
@@ -39,9 +38,10 @@ _GRAM_MEMBERS = 16
 _NUMERICAL = (ValueError, ArithmeticError, Warning)
 
 #: How often a strategy may look for nodes between two messages before it is said to wait in vain.
-_LOOKS = 3
+_LOOKS = 10
 
-_REPORTED = Terms(Price.constant(1.0), weights=Weights("reported"))
+#: An app is audited with its own weights; terms by which `verax.flower` weighs in that way.
+AS_REPORTED = Terms(Price.constant(1.0), weights=Weights("reported"))
 
 
 class EnoughError(Exception):
@@ -67,7 +67,7 @@ class MeasuredRound:
         return Statistics(self.norms, self.gram, None, self.misreport)
 
 
-class AuditGrid(Grid):
+class AuditGrid(ImmediateGrid):
     """The grid that an app's ServerApp is given, for one run with one behaviour.
 
     Args:
@@ -81,15 +81,14 @@ class AuditGrid(Grid):
     def __init__(
         self, clients: Clients, replica: int, rounds: int, behaviour: Behaviour, cache: ReplyCache
     ) -> None:
+        super().__init__()
         self._clients, self._replica, self._cache = clients, replica, cache
         self._places = {node.node_id: i for i, node in enumerate(clients.nodes)}
         self._senders = {
             i: Sender(behaviour.reporting, rounds, replica) for i in behaviour.deviators
         }
         self._memories: dict[int, Any] = {}
-        self._run, self._ids = Run.create_empty(1), itertools.count(1)
         self._looks, self._last_sent = 0, None
-        self._pushed: dict[str, Message] = {}
         # The last round's evaluations: those of the final model need not be asked again.
         self._evaluated: dict[str, tuple[RecordDict, RecordDict]] = {}
         self.calls = 0
@@ -97,16 +96,6 @@ class AuditGrid(Grid):
         self.parameters = 0
         #: How the app's strategy weighs; known when it starts.
         self.weights: ReplyWeights | None = None
-
-    def set_run(self, run: Run) -> None:
-        self._run = run
-
-    @property
-    def run(self) -> Run:
-        return self._run
-
-    def create_message(self, *args: Any, **kwargs: Any) -> Message:
-        raise NotImplementedError("create a `Message` instead; Flower has deprecated this")
 
     def get_nodes(self) -> Iterable[NodeInfo]:
         return list(self._clients.nodes)
@@ -120,27 +109,20 @@ class AuditGrid(Grid):
             )
         return list(self._places)
 
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        replies = list(self.send_and_receive(messages))
-        ids = [f"audited {next(self._ids)}" for _ in replies]
-        self._pushed |= dict(zip(ids, replies, strict=True))
-        return ids
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        return [self._pushed.pop(id_) for id_ in message_ids if id_ in self._pushed]
-
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         requests = sorted(messages, key=lambda m: self._places[m.metadata.dst_node_id])
-        self._looks = 0
-        replies = self._replies(requests)
-        if not requests or not requests[0].metadata.message_type.startswith("train"):
-            return replies
+        self._looks, done = 0, len(self.rounds)
+        if not requests or not is_training(requests[0]):
+            return self._replies(requests, done)
+        sent = SentModel.of(_model_of(requests, done + 1), AS_REPORTED.arrays)
+        if self._senders and not all(np.all(np.isfinite(a)) for a in sent.arrays.values()):
+            raise DivergedError
         self._evaluated.clear()
-        return self._measured(requests, replies)
+        return self._measured(sent, requests, self._replies(requests, done + 1))
 
-    def _replies(self, requests: list[Message]) -> list[Message]:
+    def _replies(self, requests: list[Message], round_: int) -> list[Message]:
         """The clients' own answers; from the cache where an honest run has asked the same."""
         replies: dict[int, Message] = {}
         asked: list[tuple[int, Message]] = []
@@ -158,7 +140,7 @@ class AuditGrid(Grid):
                 self._clients.restore(member, known[1])
         self.calls += len(asked)
         try:
-            answers = self._clients.ask(self._replica, asked)
+            answers = self._clients.ask(self._replica, round_, asked)
         except ClientError as error:
             if self._senders and isinstance(error.__cause__, _NUMERICAL):
                 raise DivergedError from error  # honest members cannot go on with such a model
@@ -172,12 +154,11 @@ class AuditGrid(Grid):
                 self._evaluated[keys[member]] = kept
         return [replies[self._places[m.metadata.dst_node_id]] for m in requests]
 
-    def _measured(self, requests: list[Message], replies: list[Message]) -> list[Message]:
-        """The replies as they are sent, the deviators' changed; what they measure is recorded."""
+    def _measured(
+        self, sent: SentModel, requests: list[Message], replies: list[Message]
+    ) -> list[Message]:
+        """Change the deviators' replies, and record what all of them measure."""
         round_, number = MeasuredRound(len(self._places)), len(self.rounds) + 1
-        sent = SentModel.of(_model_of(requests, number), _REPORTED.arrays)
-        if self._senders and not all(np.all(np.isfinite(a)) for a in sent.arrays.values()):
-            raise DivergedError
         members = [self._places[message.metadata.dst_node_id] for message in requests]
         honest = [
             self._checked(message, sent, member, number)
@@ -191,7 +172,7 @@ class AuditGrid(Grid):
         names = [(str(member), "") for member in members]
         contents = [(one, reply.content) for one, reply in zip(honest, replies, strict=True)]
         assert self.weights is not None
-        weights = np.array(effective_weights(self.weights, _REPORTED, names, contents))
+        weights = np.array(effective_weights(self.weights, AS_REPORTED, names, contents))
         model = sent.charged
         if round_.gram is None:
             round_.norms[members] = weights**2 * squared_norms(model, updates)
@@ -253,7 +234,9 @@ class FirstExchange(AuditGrid):
         super().__init__(clients, replica, 0, Behaviour(), ReplyCache(Path(), 0))
         self.digest = ""
 
-    def _measured(self, requests: list[Message], replies: list[Message]) -> list[Message]:
+    def _measured(
+        self, sent: SentModel, requests: list[Message], replies: list[Message]
+    ) -> list[Message]:
         contents = [message.content for message in (*requests, *replies)]
         keys = [self._cache.key(0, 0, "", content, RecordDict()) for content in contents]
         self.digest = " ".join(keys)

@@ -23,10 +23,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from verax.apps.api import refuse_unfit
-from verax.apps.cache import ReplyCache
-from verax.apps.check import AppFacts, facts_from
+from verax.apps.cache import DEFAULT_LIMIT, ReplyCache
 from verax.apps.clients import LiveClients
 from verax.apps.engine import AppEngine, AppSubject
+from verax.apps.look import AppFacts, facts_from
 from verax.apps.run import AppRun, first_exchange, run_app
 from verax.audit.api import audit_subject
 from verax.audit.plan import Plan
@@ -37,8 +37,6 @@ from verax.learning import Behaviour
 
 _log = logging.getLogger("flwr.verax")
 
-_CACHE = 4 * 2**30
-
 
 def rehearsal(
     app: ServerApp,
@@ -46,7 +44,7 @@ def rehearsal(
     *,
     out: str | Path = "rehearsal",
     name: str = "rehearsal",
-    cache: int = _CACHE,
+    cache: int = DEFAULT_LIMIT,
 ) -> ServerApp:
     """A ServerApp that audits another one on the federation on which it is started.
 

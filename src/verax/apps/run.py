@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from verax.apps.cache import ReplyCache
 from verax.apps.clients import Clients
 from verax.apps.grid import (
+    AS_REPORTED,
     AuditGrid,
     DivergedError,
     EnoughError,
@@ -33,9 +34,6 @@ from verax.flower.randomness import seeded
 from verax.flower.unpaid import unpaid
 from verax.flower.weighing import innermost, reply_weights
 from verax.learning import Behaviour
-from verax.mechanism import Price, Terms, Weights
-
-_REPORTED = Terms(Price.constant(1.0), weights=Weights("reported"))
 
 
 class ServerSide(Protocol):
@@ -160,17 +158,9 @@ def _watched(audited: AuditGrid) -> Generator[_Started]:
     ) -> Result:
         started.strategy, started.arrays = self, initial_arrays
         started.evaluate_config = evaluate_config or ConfigRecord()
-        audited.weights = reply_weights(self, _REPORTED)
-        result = original(
-            self,
-            grid,
-            initial_arrays,
-            num_rounds,
-            timeout,
-            train_config,
-            evaluate_config,
-            evaluate_fn,
-        )
+        audited.weights = reply_weights(self, AS_REPORTED)
+        rest = (num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+        result = original(self, grid, initial_arrays, *rest)
         started.arrays = result.arrays or initial_arrays
         return result
 

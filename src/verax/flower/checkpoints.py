@@ -8,6 +8,7 @@ it once; a run that is killed after the post finds the model and does not repeat
 from __future__ import annotations
 
 import json
+import logging
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ import numpy as np
 from flwr.app import Array, ArrayRecord
 
 from verax.files import write_with
+
+_log = logging.getLogger("flwr.verax")
 
 _KEPT = 2  # the models after the round that is being booked and after the one before
 
@@ -59,3 +62,33 @@ class Checkpoints:
 
     def _path(self, round_: int) -> Path:
         return self._folder / f"round-{round_:09d}.npz"
+
+
+def resumed_model(
+    folder: str | Path | None, run: str, last: int, initial: ArrayRecord
+) -> ArrayRecord | None:
+    """The model with which a run goes on after its last round in the book, or None.
+
+    Args:
+        folder: of the checkpoints, if there is one.
+        run: the run's name.
+        last: its last round in the book.
+        initial: the model with which the run began.
+    """
+    stored = None if folder is None else Checkpoints(folder, run).load(last)
+    if stored is None:
+        _log.warning(
+            "Verax: run %r has %d rounds in the book, but no checkpoint of round %d: it begins "
+            "again with round 1. Rounds that repeat exactly are not charged again; a different "
+            "one is refused, and needs a `run` of its own",
+            run,
+            last,
+            last,
+        )
+        return None
+    if list(stored) != list(initial):
+        raise ValueError(
+            f"the checkpoint of run {run!r} is of another model; give the run another name"
+        )
+    _log.info("Verax: run %r resumes after round %d, the last in the book", run, last)
+    return stored

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MessageType, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict
 from flwr.clientapp.typing import ClientAppCallable, Mod
 from numpy.typing import NDArray
 
+from verax.flower.randomness import is_training
 from verax.game import Reporting, ScaleAndNoise, Sender, reporting_of
 from verax.game.reporting import flattened, unflattened
 from verax.mechanism import Arrays, squared_norms
@@ -35,7 +36,7 @@ def identified(request: Message, context: Context, call_next: ClientAppCallable)
     """
     reply = call_next(request, context)
     partition = context.node_config.get("partition-id")
-    if partition is not None and _is_training(request) and reply.has_content():
+    if partition is not None and is_training(request) and reply.has_content():
         reply.content[_IDENTITY] = ConfigRecord({"partition-id": int(partition)})
     return reply
 
@@ -62,7 +63,7 @@ def misreport(reporting: Reporting | None = None) -> Mod:
 
     def mod(request: Message, context: Context, call_next: ClientAppCallable) -> Message:
         chosen = reporting or _chosen(context)
-        if chosen is None or not _is_training(request) or not _misreports(context):
+        if chosen is None or not is_training(request) or not _misreports(context):
             return call_next(request, context)
         before = _arrays(request)
         reply = call_next(request, context)
@@ -89,7 +90,7 @@ def record_updates(folder: str | Path | None = None, arrays: Arrays | None = Non
 
     def mod(request: Message, context: Context, call_next: ClientAppCallable) -> Message:
         path = folder or str(context.run_config.get("record-updates", ""))
-        before = _arrays(request) if path and _is_training(request) else None
+        before = _arrays(request) if path and is_training(request) else None
         reply = call_next(request, context)
         if before is None or not reply.has_content():
             return reply
@@ -121,10 +122,6 @@ def _chosen(context: Context) -> Reporting | None:
 def _misreports(context: Context) -> bool:
     which = int(context.run_config.get("misreport-partition", -1))
     return which < 0 or context.node_config.get("partition-id") == which
-
-
-def _is_training(request: Message) -> bool:
-    return request.metadata.message_type.split(".")[0] == MessageType.TRAIN
 
 
 def _arrays(carrier: Message) -> dict[str, NDArray[Any]] | None:

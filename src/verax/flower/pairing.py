@@ -6,6 +6,8 @@ and need more seeds for the same precision.
 
 from __future__ import annotations
 
+from typing import cast
+
 from flwr.app import Context, Message
 from flwr.clientapp.typing import ClientAppCallable
 
@@ -16,7 +18,7 @@ def paired(request: Message, context: Context, call_next: ClientAppCallable) -> 
     """`ClientApp(mods=[paired])`: seed the global generators as the server of a rehearsal asks."""
     if not request.has_content() or SEED_RECORD not in request.content:
         return call_next(request, context)
-    numbers = request.content[SEED_RECORD]["seed"]
+    numbers = cast("list[int]", request.content[SEED_RECORD]["seed"])
     del request.content[SEED_RECORD]
-    with seeded(*(int(number) for number in numbers)):  # pyright: ignore
+    with seeded(*numbers):
         return call_next(request, context)

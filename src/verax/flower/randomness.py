@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from flwr.app import Message
+from flwr.app import Message, MessageType
 
 #: The name of the record in a message that carries the seed of a call.
 SEED_RECORD = "verax.seed"
@@ -29,36 +29,41 @@ def seeded(*numbers: int) -> Generator[None]:
     TensorFlow's state cannot be restored; it keeps the new seed.
     """
     torch: Any = sys.modules.get("torch")
-    before = random.getstate(), np.random.get_state()  # noqa: NPY002
+    before = random.getstate(), np.random.get_state()
     torch_before: Any = None if torch is None else torch.get_rng_state()
     _seed(np.random.SeedSequence([number & 0xFFFFFFFF for number in numbers]))
     try:
         yield
     finally:
         random.setstate(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
+        np.random.set_state(before[1])
         if torch is not None:
             torch.set_rng_state(torch_before)
 
 
-def message_seed(replica: int, member: int, message: Message) -> tuple[int, int, int, int]:
-    """The seed of one call: replica, member, round and kind of message."""
-    kind = zlib.crc32(message.metadata.message_type.encode())
-    return replica, member, round_of(message), kind
+def message_seed(
+    replica: int, member: int, round_: int, message: Message
+) -> tuple[int, int, int, int]:
+    """The seed of one call: replica, member, round and kind of message.
 
-
-def round_of(message: Message) -> int:
-    """The round as the message's configuration gives it; 0 if it does not."""
+    The round is the one that the message's configuration gives, as Flower's strategies do, and
+    `round_` if it gives none.
+    """
     for config in message.content.config_records.values():
-        if isinstance(round_ := config.get("server-round"), int):
-            return round_
-    return 0
+        if isinstance(told := config.get("server-round"), int):
+            round_ = told
+    return replica, member, round_, zlib.crc32(message.metadata.message_type.encode())
+
+
+def is_training(message: Message) -> bool:
+    """Whether a message asks for training, under whatever name of the app's."""
+    return message.metadata.message_type.split(".")[0] == MessageType.TRAIN
 
 
 def _seed(sequence: np.random.SeedSequence) -> None:
     first, second, third, fourth = (int(word) for word in sequence.generate_state(4))
     random.seed(first)
-    np.random.seed(second)  # noqa: NPY002
+    np.random.seed(second)
     if "torch" in sys.modules:
         sys.modules["torch"].manual_seed(third)
     if "tensorflow" in sys.modules:

@@ -13,9 +13,10 @@ charged are replaced by those that were sent, so that they cannot change the mod
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -25,6 +26,8 @@ from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from verax.mechanism import Arrays, Status
+
+_log = logging.getLogger("flwr.verax")
 
 _INTEGERS = "iub"  # NumPy's kinds of integers and of true or false
 
@@ -129,6 +132,34 @@ def differing_metrics(contents: Sequence[RecordDict], ignored: str | None = None
     counts = Counter(layouts)
     majority = min(counts, key=lambda layout: (-counts[layout], len(layout), layout))
     return ["" if layout == majority else _difference(layout, majority) for layout in layouts]
+
+
+def averageable(replies: Iterable[Message], count_key: str | None) -> list[Message]:
+    """The evaluations whose metrics a strategy can average, and the errors, which it counts."""
+    valid: list[Message] = []
+    errors: list[Message] = []
+    for message in sorted(replies, key=lambda m: m.metadata.src_node_id):
+        if message.has_error():
+            errors.append(message)
+            continue
+        try:
+            check_metrics(message.content, count_key)
+            valid.append(message)
+        except ValueError as error:
+            _log_ignored(message, str(error))
+    averaged: list[Message] = []
+    reasons = differing_metrics([message.content for message in valid])
+    for message, reason in zip(valid, reasons, strict=True):
+        if reason:
+            _log_ignored(message, reason)
+        else:
+            averaged.append(message)
+    return [*averaged, *errors]
+
+
+def _log_ignored(message: Message, reason: str) -> None:
+    node = message.metadata.src_node_id
+    _log.warning("Verax: evaluation by node %d is ignored: %s", node, reason)
 
 
 def decode(array: Array) -> NDArray[Any]:

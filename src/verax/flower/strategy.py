@@ -20,13 +20,13 @@ from flwr.serverapp.strategy import Result, Strategy
 from numpy.typing import NDArray
 
 from verax.flower.alarm import Alarm, norms_of
-from verax.flower.checkpoints import Checkpoints
+from verax.flower.checkpoints import Checkpoints, resumed_model
 from verax.flower.fit import check_fit, check_norms, check_rounds
 from verax.flower.identity import Identity, Member, Node, Roster, node_of
 from verax.flower.mods import take_partition
 from verax.flower.outcome import log_round, round_metrics
-from verax.flower.replies import SentModel, check_metrics, differing_metrics
-from verax.flower.round import Asked, Collected, match_replies, source_of
+from verax.flower.replies import SentModel, averageable
+from verax.flower.round import Asked, Collected, match_replies
 from verax.flower.unpaid import is_unpaid
 from verax.flower.weighing import innermost, reply_weights
 from verax.ledger import Book, BookError, BookUnavailableError, Receipt, Report
@@ -135,15 +135,8 @@ class PaidStrategy(Strategy):
         model, the result's arrays are the initial ones.
         """
         if self._unpaid:
-            return self.strategy.start(
-                grid,
-                initial_arrays,
-                num_rounds,
-                timeout,
-                train_config,
-                evaluate_config,
-                evaluate_fn,
-            )
+            rest = (num_rounds, timeout, train_config, evaluate_config, evaluate_fn)
+            return self.strategy.start(grid, initial_arrays, *rest)
         self._begin(grid)
         check_rounds(self.terms, num_rounds)
         arrays = self._resume(initial_arrays)
@@ -260,26 +253,8 @@ class PaidStrategy(Strategy):
     ) -> MetricRecord | None:
         """The wrapped strategy's result, from the replies whose metrics can be averaged."""
         round_ = self._completed + server_round
-        weights = reply_weights(self.strategy, self.terms)
-        valid: list[Message] = []
-        errors: list[Message] = []
-        for message in sorted(replies, key=lambda m: m.metadata.src_node_id):
-            if message.has_error():
-                errors.append(message)
-                continue
-            try:
-                check_metrics(message.content, weights.count_key)
-                valid.append(message)
-            except ValueError as error:
-                _log_ignored(message, str(error))
-        averaged: list[Message] = []
-        reasons = differing_metrics([message.content for message in valid])
-        for message, reason in zip(valid, reasons, strict=True):
-            if reason:
-                _log_ignored(message, reason)
-            else:
-                averaged.append(message)
-        return self.strategy.aggregate_evaluate(round_, [*averaged, *errors])
+        key = reply_weights(self.strategy, self.terms).count_key
+        return self.strategy.aggregate_evaluate(round_, averageable(replies, key))
 
     # Before a round
 
@@ -313,24 +288,9 @@ class PaidStrategy(Strategy):
         last = self.book.last_round(self.federation, self.run) or 0
         if not last:
             return initial
-        stored = None
-        if self._folder is not None:
-            stored = Checkpoints(self._folder, self.run).load(last)
+        stored = resumed_model(self._folder, self.run, last, initial)
         if stored is None:
-            _log.warning(
-                "Verax: run %r has %d rounds in the book, but no checkpoint of round %d: it begins "
-                "again with round 1. Rounds that repeat exactly are not charged again; a different "
-                "one is refused, and needs a `run` of its own",
-                self.run,
-                last,
-                last,
-            )
             return initial
-        if list(stored) != list(initial):
-            raise ValueError(
-                f"the checkpoint of run {self.run!r} is of another model; give the run another name"
-            )
-        _log.info("Verax: run %r resumes after round %d, the last in the book", self.run, last)
         self._completed = last
         return stored
 
@@ -411,10 +371,6 @@ class PaidStrategy(Strategy):
         if not receipt.posted:
             _log.info("Verax: round %d was in the book already; nothing is charged again", round_)
         return receipt
-
-
-def _log_ignored(message: Message, reason: str) -> None:
-    _log.warning("Verax: evaluation by node %d is ignored: %s", source_of(message), reason)
 
 
 def _agreed_terms(book: Book, federation: str, terms: Terms | None) -> Terms:

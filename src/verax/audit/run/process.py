@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -20,18 +21,22 @@ from verax.audit.plan import Plan
 from verax.audit.plan.task import task_of
 from verax.audit.run.compiled import remember_compiled
 from verax.audit.run.simulated import SimulatorEngine
-from verax.audit.run.subject import StoppedError
+from verax.audit.run.subject import Engine, StoppedError
 from verax.audit.run.worker import Worker
 
 
-def main(folder: Path, k: int) -> None:
-    """Do the jobs of the plan in the folder that nobody else has claimed."""
+def work(folder: Path, k: int, make_engine: Callable[[Plan, Path], Engine]) -> None:
+    """Do the jobs of the plan in the folder that nobody else has claimed.
+
+    Args:
+        folder: of the record.
+        k: this worker's number.
+        make_engine: plan and folder → what computes the runs.
+    """
     if hasattr(os, "sched_setaffinity"):
-        # XLA makes as many threads as it sees cores when it starts.
+        # Libraries make as many threads as they see cores when they start.
         cores = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, {cores[k % len(cores)]})
-        jax.devices("cpu")
-    remember_compiled()
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which tells us
@@ -44,10 +49,16 @@ def main(folder: Path, k: int) -> None:
 
     plan = Plan.from_toml((folder / "plan.toml").read_text(encoding="utf-8"))
     try:
-        Worker(plan, SimulatorEngine(plan, task_of(plan), folder), folder, progress, stop).work(k)
+        Worker(plan, make_engine(plan, folder), folder, progress, stop).work(k)
     except StoppedError:
         return
 
 
+def _simulator(plan: Plan, folder: Path) -> SimulatorEngine:
+    jax.devices("cpu")  # XLA starts, and sees one core
+    remember_compiled()
+    return SimulatorEngine(plan, task_of(plan), folder)
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    work(Path(sys.argv[1]), int(sys.argv[2]), _simulator)

@@ -178,6 +178,7 @@ class SimulatorEngine:
         )
         if batch.number == 0:  # one honest run stands for all
             self._compare_clients(simulator, seeds, start, outcome.state)
+        saved.unlink(missing_ok=True)
         return outcome
 
     def _compare_clients(self, simulator: Simulator, seeds: Seeds, *states: TrainingState) -> None:

@@ -76,7 +76,6 @@ class Worker:
         runs, rounds = batch_tables(batch, self._engine.compute(batch, self._progress, self._stop))
         write_part(rounds_file, rounds)
         write_part(runs_file, runs)  # last: it marks the batch as done
-        (self.folder / "work" / f"{batch.name}.state.npz").unlink(missing_ok=True)
 
     def _claim(self, batch: RunBatch) -> None:
         if self._stop.is_set():

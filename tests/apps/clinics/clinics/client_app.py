@@ -27,7 +27,7 @@ def train(message: Message, context: Context) -> Message:
     """One epoch over minibatches that are drawn with NumPy's global generator."""
     w = message.content["arrays"].to_numpy_ndarrays()[0].astype(float)
     x, y = patients(context, "train")
-    order = np.random.permutation(len(x))  # noqa: NPY002
+    order = np.random.permutation(len(x))
     size = context.run_config["batch"]
     for k in range(0, len(x), size):
         rows = order[k : k + size]

@@ -10,8 +10,11 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     config = context.run_config
-    kind = getattr(strategy, str(config["strategy"]))
-    chosen = kind(fraction_train=config["fraction-train"])
-    start = ArrayRecord([0.1 * np.random.randn(5).astype(np.float32)])  # noqa: NPY002
+    name, share = str(config["strategy"]), config["fraction-train"]
+    if name.startswith("DifferentialPrivacy"):  # wraps FedAvg
+        chosen = getattr(strategy, name)(strategy.FedAvg(fraction_train=share), 0.1, 1.0, 3)
+    else:
+        chosen = getattr(strategy, name)(fraction_train=share)
+    start = ArrayRecord([0.1 * np.random.randn(5).astype(np.float32)])
     result = chosen.start(grid, start, num_rounds=config["num-server-rounds"])
     np.save("final_model.npy", result.arrays.to_numpy_ndarrays()[0])

@@ -1,6 +1,6 @@
 """A first look at an app, before its audit: rounds, metric, weights, reproducibility, time.
 
-It runs in a process of its own (`python -m verax.apps.check PLAN RESULT LOG`), because the app is
+It runs in a process of its own (`python -m verax.apps.look PLAN RESULT LOG`), because the app is
 free to write files, to print, and to change its process.
 """
 
@@ -18,11 +18,11 @@ from pathlib import Path
 
 from verax.apps.app import load_app
 from verax.apps.cache import ReplyCache
+from verax.apps.grid import AS_REPORTED
 from verax.apps.run import AppRun, chosen_metric, first_exchange, run_app
 from verax.apps.scratch import in_scratch
 from verax.audit.plan import Plan
 from verax.flower.weighing import innermost, reply_weights
-from verax.mechanism import Price, Terms, Weights
 from verax.mechanism.weights import WeightKind
 
 
@@ -62,7 +62,7 @@ def look_at(plan: Plan) -> AppFacts:
     with tempfile.TemporaryDirectory(prefix="verax-look-") as folder:
         given, result, log = (Path(folder) / name for name in ("plan.toml", "facts.json", "log"))
         given.write_text(plan.to_toml(), encoding="utf-8")
-        command = [sys.executable, "-m", "verax.apps.check", str(given), str(result), str(log)]
+        command = [sys.executable, "-m", "verax.apps.look", str(given), str(result), str(log)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if not result.exists():
@@ -97,7 +97,7 @@ def facts_from(
     if run.diverged or not run.rounds:
         raise ValueError("honest training diverged; lower the app's learning rate")
     chosen, up = chosen_metric(metric, run.metrics)
-    weights = reply_weights(run.strategy, Terms(Price.constant(1.0), weights=Weights("reported")))
+    weights = reply_weights(run.strategy, AS_REPORTED)
     return AppFacts(
         name=name,
         strategy=type(innermost(run.strategy)).__name__,
