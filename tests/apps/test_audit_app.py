@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
 from numpy.testing import assert_array_equal
+from scipy import stats
 
 from tests.apps.conftest import CLINICS, FEW
 from verax.apps.api import app_plan, audit_app
@@ -60,6 +62,29 @@ def test_an_app_is_audited_like_any_task(audited):
     assert audit.terms.members == ("client 0", "client 1", "client 2")
     assert (audit.folder / "report.html").exists()
     assert not (audit.folder / "work").exists()
+
+
+def test_the_verdict_says_how_many_seeds_the_tolerance_takes(audited):
+    """The interval, computed here from the values of every seed with SciPy's distribution."""
+    summary = audited[0].summary
+    kind, price = summary["proposed"]["schedule"], summary["proposed"]["price"]
+    (client,) = summary["clients"]
+    gains = np.array(
+        [
+            np.array(d["reward_gain_by_seed"]) - price * np.array(d["payment_rise_by_seed"][kind])
+            for d in client["deviations"]
+        ]
+    )
+    best = gains[gains.mean(axis=1).argmax()]
+
+    def half_width(n):
+        return stats.t.ppf(0.975, n - 1) * best.std(ddof=1) / np.sqrt(n)
+
+    (sentence,) = [words for words in summary["verdict"] if words.startswith("Precision")]
+    assert half_width(2) > client["tolerance"]
+    needed = int(re.search(r"--judging-seeds (\d+)", sentence).group(1))
+    assert half_width(needed) <= client["tolerance"] < half_width(needed - 1)
+    assert sentence.startswith("Precision: on 2 seeds the gain of the best misreport is known to ±")
 
 
 def test_the_app_left_nothing_where_the_audit_was_started(audited):

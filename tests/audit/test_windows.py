@@ -12,6 +12,7 @@ from verax.audit.judge.windows import (
     common_window,
     find_window,
     interval,
+    seeds_needed,
     valley,
 )
 
@@ -64,6 +65,19 @@ def test_hand_worked_window():
     tight = find_window(gains * [[1], [0.1]], rises, 0.01, ["a", "b"], np.random.default_rng(0))
     assert "what deters “a” makes “b” pay" in tight.reason
     assert common_window([found, found]) == (found.low, found.high)
+
+
+@pytest.mark.parametrize("half", [0.01, 0.3, 1.0, 50.0])
+def test_the_seeds_needed_are_the_fewest(half):
+    values = np.array([1.0, 2.0, 4.0, 3.0])
+    spread = values.std(ddof=1)
+
+    def half_width(n):
+        return stats.t.ppf(0.975, n - 1) * spread / np.sqrt(n)
+
+    n = seeds_needed(values, half)
+    assert half_width(n) <= half
+    assert n == 2 or half_width(n - 1) > half
 
 
 def test_interval_is_students():

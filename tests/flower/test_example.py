@@ -65,7 +65,7 @@ def test_simulator_and_flower_give_the_same_payments(double, example, scale, boo
         tmp_path, num_server_rounds=ROUNDS, evaluate=False, misreport_scale=scale, local_steps=2
     )
     run_app(example, settings)
-    task = example.task.load("mlp", 3, 0)
+    task = example.task.load("mlp", 3)
     simulator = Simulator(task, Protocol("fedavg", 0.06, 32, 2), ROUNDS)
     norms = simulator.run(Seeds.of(0), [Behaviour(Scale(scale), (0,))]).norms[0]
     agreed = Terms.load(APP / "terms.toml")

@@ -42,5 +42,4 @@ def evaluate_(message: Message, context: Context) -> Message:
 def _own(context: Context):
     client = int(context.node_config["partition-id"])
     clients = int(context.node_config["num-partitions"])
-    config = context.run_config
-    return client, load(config["model"], clients, config["seed"])
+    return client, load(context.run_config["model"], clients)

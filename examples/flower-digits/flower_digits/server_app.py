@@ -16,7 +16,7 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Train for as many rounds as the configuration says."""
     config = context.run_config
-    task = load(config["model"], 3, config["seed"])
+    task = load(config["model"], 3)
     strategy = PaidStrategy(
         FedAvg(
             min_train_nodes=3,

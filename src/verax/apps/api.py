@@ -107,7 +107,10 @@ def audit_app(
         f"{facts.calls} client calls in {facts.run_seconds:.3g} s a run."
     )
     if not facts.reproducible:
-        say("The app is not reproducible: the same call gave different updates.")
+        say(
+            "The app is not reproducible: the same call gave different updates, so that runs are "
+            "not paired. The verdict says how many seeds that takes."
+        )
     elif not facts.replicas_differ:
         say(
             "All replicas are the same: the app seeds itself. Intervals then say nothing; name its "

@@ -76,6 +76,15 @@ def interval(values: ArrayLike) -> Interval:
     return Interval(mean, mean - half, mean + half)
 
 
+def seeds_needed(values: ArrayLike, half_width: float) -> int:
+    """The replicas after which a 95 % interval is at most that wide, if they vary as these do."""
+    spread = float(np.std(np.asarray(values, dtype=np.float64), ddof=1))
+    n = 2
+    while scipy.special.stdtrit(n - 1, 0.975) * spread / np.sqrt(n) > half_width:
+        n = max(n + 1, min(2 * n, int((1.96 * spread / half_width) ** 2)))
+    return n
+
+
 def valley(gains: Array, rises: Array, prices: Array) -> Array:
     """The gain of the best misreport (or of honesty, 0) at each price; gains and rises are (D,)."""
     return np.maximum(np.max(gains[:, None] - rises[:, None] * prices, axis=0, initial=0.0), 0.0)

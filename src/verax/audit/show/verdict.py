@@ -9,7 +9,7 @@ import numpy as np
 from verax.amounts import money, number
 from verax.audit.judge.candidates import Candidate
 from verax.audit.judge.judgement import Judgement
-from verax.audit.judge.windows import interval
+from verax.audit.judge.windows import interval, seeds_needed
 from verax.audit.judge.worth import range_words, worth_sentence
 
 #: What an audit does not try; the report says so.
@@ -45,7 +45,7 @@ def verdict(judgement: Judgement) -> list[str]:
             "A constant price deters each member's constant misreports, but not timing: "
             + reason_of(judgement, constant)
         )
-    return sentences + _advice(judgement)
+    return sentences + _precision(judgement) + _advice(judgement)
 
 
 def reason_of(judgement: Judgement, candidate: Candidate) -> str:
@@ -115,6 +115,27 @@ def _without_payments(judgement: Judgement) -> str:
             lost = -float(evidence.reward_rises[k, d, :, victim].mean())
             text += f", which costs it {money(lost, currency)}"
     return text + "."
+
+
+def _precision(judgement: Judgement) -> list[str]:
+    """How many seeds it takes, where the best misreport's gain is not known to its tolerance."""
+    plan, evidence = judgement.plan, judgement.evidence
+    gains = evidence.gains - judgement.multiplier * judgement.best.rises
+    widest, needed, tolerance = 0.0, 0, 0.0
+    for k, client in enumerate(plan.deviators):
+        best = gains[k, int(np.argmax(gains[k].mean(axis=1)))]
+        half = interval(best).high - float(best.mean())
+        limit = float(evidence.tolerances[client])
+        if half > limit > 0 and (seeds := seeds_needed(best, limit)) > needed:
+            widest, needed, tolerance = half, seeds, limit
+    if not needed:
+        return []
+    currency = plan.prices.currency
+    return [
+        f"Precision: on {plan.seeds.judge} seeds the gain of the best misreport is known to "
+        f"± {money(widest, currency)}, and the tolerance is {money(tolerance, currency)}. It takes "
+        f"about {needed} seeds to know it to the tolerance (--judging-seeds {needed})."
+    ]
 
 
 def _advice(judgement: Judgement) -> list[str]:
