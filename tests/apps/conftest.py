@@ -14,7 +14,11 @@ FEW = {
     "phases": (),
     "surges": (5.0,),
     "surge_rounds": (1,),
+    "reversals": (),
     "noises": (),
+    "momenta": (),
+    "pushes": (),
+    "tilts": (),
     "deviating": (0,),
 }
 

@@ -115,7 +115,7 @@ COMMAND = [
     ),
     *("--setting-seeds", "1", "--judging-seeds", "2", "--scales", "0.5,1,3"),
     *("--phases", "0.5,2,0.5", "--surges", "5", "--surge-rounds", "1", "--noises", ""),
-    *("--deviating", "0"),
+    *("--deviating", "0", "--reversals", "", "--momenta", "", "--pushes", "", "--tilts", ""),
     *("--run-config", "num-server-rounds=4"),
 ]
 

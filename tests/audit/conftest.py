@@ -7,7 +7,18 @@ import pytest
 from verax.audit import Plan, audit
 from verax.audit.plan.task import task_of
 
+#: Rescalings, timings and noise alone, as in the paper.
+RESCALINGS = {
+    "protocol": "fedsgd",
+    "reversals": (),
+    "momenta": (),
+    "batches": (),
+    "pushes": (),
+    "tilts": (),
+}
+
 SMALL = Plan.of(
+    **RESCALINGS,
     model="softmax",
     rounds=40,
     step=0.3,

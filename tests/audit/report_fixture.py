@@ -39,6 +39,10 @@ def _deviation(rng, client, clients, strategy, pull):
     }
     rise = {s: float(0.017 * pull * rises[s] / UNITS[s]) for s in SCHEDULES}
     others = [j for j in range(clients) if j != client]
+    harm = {
+        str(j): _spread(rng, (0.008 + 0.01 * rng.random()) * (e + 2 * f) + 0.01 * b, 0.003)
+        for j in others
+    }
     return {
         "label": label,
         "a_early": early,
@@ -48,11 +52,9 @@ def _deviation(rng, client, clients, strategy, pull):
         "b": b,
         "reward_gain": _spread(rng, reward, 0.0015 + 0.004 * abs(reward)),
         "steering": None if b else _spread(rng, 0.9 * reward, 0.001),
+        "others_gain": {"mean": -sum(one["mean"] for one in harm.values())},
         "payment_rise": rise,
-        "harm": {
-            str(j): _spread(rng, (0.008 + 0.01 * rng.random()) * (e + 2 * f) + 0.01 * b, 0.003)
-            for j in others
-        },
+        "harm": harm,
     }
 
 
@@ -84,6 +86,7 @@ def _client(rng, i, clients):
         "client": i,
         "name": f"client {i}",
         "tolerance": tolerance,
+        "others_tolerance": 2 * tolerance,
         "reward_size": 0.25,
         "honest_loss": _spread(rng, 0.2 + 0.1 * rng.random(), 0.01),
         "honest_accuracy": float(0.9 + 0.05 * rng.random()),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from tests.audit.conftest import RESCALINGS
 from verax.audit import Plan
 from verax.audit.judge.probes import mean_of, sensitivities
 from verax.audit.run.execute import run
@@ -17,6 +18,7 @@ from verax.tasks import digits
 
 T, STEP, BATCH = 12, 0.3, 32
 PLAN = Plan.of(
+    **RESCALINGS,
     model="softmax",
     rounds=T,
     step=STEP,

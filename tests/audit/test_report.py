@@ -234,6 +234,14 @@ class Page:
             for d in self.audit["clients"][client]["deviations"]
         ]
 
+    def harmful(self, client, schedule):
+        """Every misreport's gain, and whether the others lose more than their tolerance by it."""
+        price, own = self.price(), self.audit["clients"][client]
+        for d in own["deviations"]:
+            paid = price * d["payment_rise"][schedule]
+            harms = d["others_gain"]["mean"] + paid < -own["others_tolerance"]
+            yield d["reward_gain"]["mean"] - paid, harms
+
     def agrees(self, client, schedule):
         """Whether words, table and marked rows say what the audit says."""
         gains = sorted(self.gains(client, schedule), key=lambda row: -row[1])
@@ -242,7 +250,8 @@ class Page:
         assert f"“{label}”: gain {money(gain, 'EUR', sign=True)}" in said
         tolerance = self.audit["clients"][client]["tolerance"]
         assert ("above" in said) == (gain > tolerance)
-        assert len(self.all("#deviations tr.gains")) == sum(g > tolerance for _, g in gains)
+        marked = sum(g > tolerance and h for g, h in self.harmful(client, schedule))
+        assert len(self.all("#deviations tr.gains")) == marked
         shown = self.texts("#deviations tbody td:last-child")
         assert shown == [number(g, sign=True) for _, g in gains]
         return True
@@ -353,7 +362,7 @@ def test_table_sorts_by_any_column(page):
             assert cells[len(values) :] == ["–"] * (len(cells) - len(values))
     page["#deviations th[data-key=label] button"].click()
     assert page["#deviations tbody th"].text == "0, then 0"
-    assert len(page.all("#deviations th[aria-sort=none]")) == 9
+    assert len(page.all("#deviations th[aria-sort=none]")) == 10
     assert page.errors() == []
 
 
@@ -361,8 +370,8 @@ def test_table_can_be_copied(page):
     rows = page.driver.execute_script("return tableText()").split("\n")
     cells = [row.split("\t") for row in rows]
     assert len(rows) == 1 + len(page.audit["clients"][0]["deviations"])
-    assert {len(row) for row in cells} == {10}
-    assert float(cells[1][9]) == pytest.approx(max(g for _, g in page.gains(0, "profile")))
+    assert {len(row) for row in cells} == {11}
+    assert float(cells[1][10]) == pytest.approx(max(g for _, g in page.gains(0, "profile")))
     page["#copy"].click()
     page.driver.implicitly_wait(5)
     page.driver.find_element("xpath", "//button[@id='copy'][text()='Copied']")

@@ -43,7 +43,7 @@ def test_every_run_once_and_one_width_per_program(rounds, scales, seeds, paramet
 
 
 def test_the_default_audit_pads_little():
-    plan = Plan()
+    plan = Plan.of(protocol="fedsgd")
     runs = all_runs(plan, 50)
     needed = sum(plan.rounds - run.branch for run in runs)
     cut = batches_of(runs, plan.rounds, 3, 4810, 2**30)
@@ -51,7 +51,7 @@ def test_the_default_audit_pads_little():
 
 
 def test_probes_cover_every_block_twice_and_cost_a_few_runs():
-    plan = Plan()
+    plan = Plan.of(protocol="fedsgd")
     tried = probes(plan)
     assert len(tried) == 2 * len(plan.blocks)
     covered = sum((probe.scales(plan.rounds) != 1).astype(int) for probe in tried)

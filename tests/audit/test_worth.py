@@ -24,7 +24,7 @@ def judged(small):
 
 
 def table_gains(folder, terms):
-    """(ΔR in units of loss, ΔP by the terms, honest loss) per client and misreport, from Parquet.
+    """(ΔR of everybody in units of loss, ΔP by the terms) per client and misreport, from Parquet.
 
     Written out: p_i = C_i n_i − mean_{j≠i} C_j n_j, summed over the rounds; means over seeds.
     """
@@ -46,10 +46,8 @@ def table_gains(folder, terms):
     for run in judging:
         if run["role"] == "deviation":
             twin, i, after = honest[run["seed"]], run["deviating_client"], run["branched_after"]
-            row = (
-                twin["test_loss"][i] - run["test_loss"][i],
-                paid(run, after)[i] - paid(twin, after)[i],
-            )
+            fall = np.array(twin["test_loss"]) - np.array(run["test_loss"])
+            row = [*fall, paid(run, after)[i] - paid(twin, after)[i]]
             rises.setdefault((i, run["reporting"]), []).append(row)
     means = {key: np.mean(rows, axis=0) for key, rows in rises.items()}
     loss = np.mean([r["test_loss"] for r in honest.values()], axis=0)
@@ -64,23 +62,30 @@ def test_the_prices_fit_exactly_as_long_as_the_worth_is_in_the_range(small, judg
     """
     judgement = judged(*worth)
     low, high = judgement.worth_range
-    assert 0 < low < 1 < high < np.inf
+    assert 0 < low < 1 < high
     means, loss = table_gains(small.folder, propose(judgement))
-    entered = np.broadcast_to(worth, 3)
+    entered, tolerance = np.broadcast_to(worth, 3), SMALL.prices.tolerance
+
+    def harmful(i, falls, paid):
+        """Whether the others, who receive what i pays more, lose more than their tolerance."""
+        others = np.delete(entered * falls, i).sum() + paid
+        return others < -tolerance * np.delete(entered * loss, i).sum()
 
     def worst(w):
-        """The largest gain above the tolerance, in units of the member's honest reward."""
+        """The largest harmful gain above the tolerance, in units of the honest reward."""
         return max(
-            (w * entered[i] * dR - dP) / (w * entered[i] * loss[i]) - SMALL.prices.tolerance
-            for (i, _), (dR, dP) in means.items()
+            (w * entered[i] * row[i] - row[3]) / (w * entered[i] * loss[i]) - tolerance
+            for (i, _), row in means.items()
+            if harmful(i, row[:3], row[3])
         )
 
-    for end in (low, high):
-        assert worst(end) == pytest.approx(0, abs=1e-6)
-    assert worst(low * 0.99) > 1e-6 < worst(high * 1.01)
-    for w in np.linspace(low * 1.001, high * 0.999, 9):
+    for end, beyond in ((low, 0.99), (high, 1.01)):
+        if np.isfinite(end):
+            assert worst(end) == pytest.approx(0, abs=1e-6)
+            assert worst(end * beyond) > 1e-6
+    assert np.isfinite(high) == (worth == WORTH)
+    for w in np.linspace(low * 1.001, min(high, 20.0) * 0.999, 9):
         assert worst(w) < 0
-    assert worst(0.5) > 0 < worst(2.0)
 
 
 def test_prices_charges_and_tolerances_scale_with_the_worth(judged):
@@ -108,10 +113,11 @@ def test_each_member_has_its_own_worth(judged):
 
 
 def test_the_verdict_speaks_of_money(small, judged):
-    first, price = small.summary["verdict"][:2]
-    assert first == "A unit of loss is taken to be worth 1 credit to each member (--worth)."
+    price, _, worth = small.summary["verdict"][:3]
+    assert worth == "A unit of loss is taken to be worth 1 credit to each member (--worth)."
     low, high = (small.summary["worth_range"][end] for end in ("low", "high"))
-    assert f"worth between {low:.3g} and {high:.3g} of what was entered" in price
+    assert high is None
+    assert f"worth at least {low:.3g} of what was entered" in price
     assert (small.summary["currency"], small.summary["worth"]) == ("credits", [1.0] * 3)
     judgement = judged(*WORTH)
     words = " ".join(verdict(judgement))
@@ -138,10 +144,11 @@ def test_the_terms_say_what_the_prices_assume(small, judged):
 
 
 def test_the_range_by_hand():
-    assert worth_range(1.0, 0.5, 2.0) == (0.5, 2.0)
-    assert worth_range(0.06, 0.03, 0.24) == pytest.approx((0.25, 2.0))
-    assert worth_range(1.0, 0.0, np.inf) == (0.0, np.inf)
-    assert worth_range(0.0, 0.0, 0.0) == (0.0, np.inf)
+    # one that gains 2 and pays 3, one that loses 2 and is paid 1, one that loses and pays
+    above, rises = np.array([2.0, -2.0, -5.0]), np.array([3.0, -1.0, 4.0])
+    assert worth_range(above, rises) == (0.5, 1.5)
+    nothing = np.zeros(0)
+    assert worth_range(nothing, nothing) == (0.0, np.inf)
     assert range_words(0.0, np.inf) == "whatever the model is worth"
     assert range_words(0.0, 1.5).startswith("as long as the model is worth at most 1.5 of")
     assert range_words(0.88, np.inf).startswith("as long as the model is worth at least 0.88 of")

@@ -14,6 +14,7 @@ from verax.mechanism import (
     individual_profile,
     refined_blocks,
 )
+from verax.mechanism.profile import NO_PRICE
 
 
 def federation(seed=0, clients=4, d=3):
@@ -64,16 +65,18 @@ def test_sensitivities_equal_finite_differences():
             assert_allclose(found.measures[i, :, k, :k], 0)
 
 
+@pytest.mark.parametrize("floor", [0.0, 0.5])
 @pytest.mark.parametrize("seed", range(5))
-def test_individual_prices_make_honesty_stationary(seed):
+def test_individual_prices_make_honesty_stationary(seed, floor):
     game, blocks = federation(seed), refined_blocks(24)
     steps, start = constant_steps(0.3, 24), game.optimum() + 0.5
-    profile = individual_profile(game.sensitivities(start, steps, blocks), blocks)
+    profile = individual_profile(game.sensitivities(start, steps, blocks), blocks, floor)
     left = marginal(game, blocks, profile.price.per_round(), steps, start)
-    charged = profile.prices > 0
+    least = floor * profile.prices.mean(axis=1, keepdims=True)
+    charged = profile.prices > least * (1 + 1e-6)
     assert np.any(charged)
     assert_allclose(left[charged], 0, atol=1e-10)
-    assert np.all(left[~charged] <= 1e-10)  # over-reporting hurts the client anyway
+    assert np.all(left[~charged] <= 1e-10)  # over-reporting hurts the client
     assert_allclose(left, profile.residual, atol=1e-10)
 
 
@@ -147,7 +150,9 @@ def test_undeterred_clients_are_named():
     norms = np.zeros((2, 2, 1, 1))
     norms[0, 0] = -1.0  # over-reporting lowers client 0's own charge
     norms[1, 1] = 1.0
-    found = individual_profile(Sensitivities(np.array([[1.0], [1.0]]), norms), Blocks((1,), 3))
+    found = individual_profile(
+        Sensitivities(np.array([[1.0], [1.0]]), norms), Blocks((1,), 3), floor=0
+    )
     assert found.undeterred[0][0] == 0
     assert "client 0 does not raise its own charge" in found.undeterred[0][1]
     assert_allclose(found.prices, [[0.0, 1.0]])
@@ -156,7 +161,9 @@ def test_undeterred_clients_are_named():
 def test_negative_prices_become_zero():
     norms = np.zeros((2, 2, 1, 1))
     norms[0, 0], norms[1, 1] = 2.0, 2.0
-    found = individual_profile(Sensitivities(np.array([[-1.0], [1.0]]), norms), Blocks((1,), 3))
+    found = individual_profile(
+        Sensitivities(np.array([[-1.0], [1.0]]), norms), Blocks((1,), 3), floor=0
+    )
     assert_allclose(found.prices, [[0.0, 0.5]])
     assert_allclose(found.residual, [[-1.0, 0.0]])
     flat = common_profile(Sensitivities(np.array([[-1.0], [0.5]]), norms), Blocks((1,), 3))
@@ -167,18 +174,22 @@ def test_negative_prices_become_zero():
     assert_allclose(nothing.prices, 0)
 
 
-def test_a_client_can_come_back_into_the_active_set():
-    """Complementarity: A C ≥ r, C ≥ 0, and equality where C > 0, on many random systems."""
+@pytest.mark.parametrize("floor", [0.0, 0.25, 0.5])
+def test_prices_are_stationary_above_the_floor(floor):
+    """Complementarity: A C ≥ r, C ≥ φ·mean(C), equality where C is larger, on random systems."""
     rng = np.random.default_rng(4)
     for _ in range(200):
         n = int(rng.integers(2, 7))
         norms = rng.standard_normal((n, n, 1, 1)) * 0.8
         norms[np.arange(n), np.arange(n)] = 2.0
         reward = rng.standard_normal((n, 1))
-        found = individual_profile(Sensitivities(reward, norms), Blocks((1,), 2))
-        charged = found.prices[0] > 1e-12
-        assert_allclose(found.residual[0][charged], 0, atol=1e-9)
-        assert np.all(found.residual[0][~charged] <= 1e-9)
+        found = individual_profile(Sensitivities(reward, norms), Blocks((1,), 2), floor)
+        prices, least = found.prices[0], floor * found.prices[0].mean()
+        assert np.all(prices >= least * (1 - 1e-9))
+        above = prices > least + 1e-9
+        assert_allclose(found.residual[0][above], 0, atol=1e-8)
+        assert np.all(found.residual[0][~above] <= 1e-8)
+        assert ((0, NO_PRICE) in found.undeterred) == (prices.max() == 0)
 
 
 @pytest.mark.parametrize(

@@ -54,18 +54,19 @@ def app_plan(
             )
     plan = start or Plan.of(**_SEEDS)
     plan = plan.changed(**{**chosen, "app": str(root), "clients": nodes, "rounds": 1_000})
-    refuse_unfit(plan)
-    return plan
+    return on_messages(plan)
 
 
-def refuse_unfit(plan: Plan) -> None:
-    """Refuse reportings that only an engine with the data can apply."""
+def on_messages(plan: Plan) -> Plan:
+    """The plan without larger batches; other reportings that need the data are refused."""
+    plan = plan.changed(batches=())
     for reporting in plan.tried:
         if reporting.changes_batch:
             raise ValueError(
                 f"{reporting.describe(plan.rounds)} changes a member's data, which only its app "
                 "has; for an app, reportings on messages can be tried"
             )
+    return plan
 
 
 def audit_app(

@@ -22,7 +22,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from verax.apps.api import refuse_unfit
+from verax.apps.api import on_messages
 from verax.apps.cache import DEFAULT_LIMIT, ReplyCache
 from verax.apps.clients import LiveClients
 from verax.apps.engine import AppEngine, AppSubject
@@ -56,7 +56,7 @@ def rehearsal(
         name: of the app in the report.
         cache: bytes of honest replies that may be kept on disk.
     """
-    refuse_unfit(plan)
+    plan = on_messages(plan)
     rehearsed = ServerApp()
 
     @rehearsed.main()

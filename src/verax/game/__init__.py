@@ -11,8 +11,9 @@ from verax.game.misreports import (
     ScaleAndNoise,
     Stretch,
     Timed,
-    reporting_of,
 )
+from verax.game.named import reporting_of
+from verax.game.policy import LargerBatch, Policy
 from verax.game.quadratics import BestResponse, Quadratics, Trajectory, four_clients
 from verax.game.reporting import Layers, Reporting, Seen, Sender
 from verax.game.reward import (
@@ -34,12 +35,14 @@ __all__ = [
     "Directional",
     "GroupLoss",
     "Honest",
+    "LargerBatch",
     "Layers",
     "LogisticReward",
     "Mixed",
     "Noise",
     "OneRound",
     "OwnLoss",
+    "Policy",
     "Quadratics",
     "Reporting",
     "Reward",

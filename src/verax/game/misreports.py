@@ -6,15 +6,22 @@ allowed here.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 
-from verax.game.reporting import Array, Layers, Reporting, Seen
-from verax.plugins import is_reference, load
+from verax.game.reporting import (
+    Array,
+    Layers,
+    Reporting,
+    Seen,
+    check_finite,
+    inner_of,
+    norm_of,
+    size_of,
+)
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class ScaleAndNoise(Reporting):
     shared_program: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check(a=self.a, b=self.b)
+        check_finite(a=self.a, b=self.b)
 
     @property
     def changes_message(self) -> bool:
@@ -83,7 +90,7 @@ class Stretch(Reporting):
     kind: ClassVar[str] = "stretch"
 
     def __post_init__(self) -> None:
-        _check(a=self.a)
+        check_finite(a=self.a)
         if not 1 <= self.first <= self.last:
             raise ValueError(f"rounds {self.first} … {self.last} are not a stretch of rounds")
 
@@ -114,7 +121,7 @@ class Timed(Reporting):
     kind: ClassVar[str] = "timed"
 
     def __post_init__(self) -> None:
-        _check(a_early=self.a_early, a_late=self.a_late)
+        check_finite(a_early=self.a_early, a_late=self.a_late)
         if not 0 <= self.switch <= 1:
             raise ValueError(f"switch is {self.switch:g}, must be a share of the rounds, 0 … 1")
 
@@ -151,7 +158,7 @@ class Mixed(Reporting):
                 f"{len(self.odds)}"
             )
         for a, b in zip(self.a, self.b, strict=True):
-            _check(a=a, b=b)
+            check_finite(a=a, b=b)
         if min(self.odds) < 0 or not math.isclose(sum(self.odds), 1, abs_tol=1e-9):
             raise ValueError(f"odds must be ≥ 0 and sum to 1, these sum to {sum(self.odds):g}")
 
@@ -191,8 +198,8 @@ class Adaptive(Reporting):
     shared_program: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check(a=self.a, b=self.b, drift=self.drift, feedback=self.feedback)
-        _check(low=self.low, high=self.high)
+        check_finite(a=self.a, b=self.b, drift=self.drift, feedback=self.feedback)
+        check_finite(low=self.low, high=self.high)
         if self.low > self.high:
             raise ValueError(f"low {self.low:g} exceeds high {self.high:g}")
 
@@ -205,10 +212,10 @@ class Adaptive(Reporting):
         }
 
     def start(self, update: Layers) -> Any:
-        return {"sum": 0 * _norm(update), "count": 0 * _norm(update)}
+        return {"sum": 0 * norm_of(update), "count": 0 * norm_of(update)}
 
     def message(self, update: Layers, seen: Seen) -> tuple[Layers, Any]:
-        now, past, norm = seen.parameters, seen.memory, _norm(update)
+        now, past, norm = seen.parameters, seen.memory, norm_of(update)
         xp = norm.__array_namespace__()
         known = (past["count"] > 0) & (past["sum"] > 0) & (norm > 0)
         ratio = xp.where(known, norm * past["count"] / xp.where(known, past["sum"], 1.0), 1.0)
@@ -242,7 +249,7 @@ class Directional(Reporting):
     shared_program: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        _check(a=self.a, b=self.b, angle=self.angle)
+        check_finite(a=self.a, b=self.b, angle=self.angle)
         if not 0 <= self.angle <= math.pi:
             raise ValueError(f"angle is {self.angle:g}, must be 0 … π radians")
 
@@ -251,14 +258,14 @@ class Directional(Reporting):
         return {name: np.full(rounds, value) for name, value in numbers.items()}
 
     def message(self, update: Layers, seen: Seen) -> tuple[Layers, Any]:
-        now, norm, normals = seen.parameters, _norm(update), seen.normals(1)
+        now, norm, normals = seen.parameters, norm_of(update), seen.normals(1)
         xp = norm.__array_namespace__()
         square = xp.maximum(norm**2, 1e-60)
-        along = _inner(normals, update) / square
+        along = inner_of(normals, update) / square
         aside = [d - along * g for d, g in zip(normals, update, strict=True)]
-        turns = (norm > 0) & (_size(update) > 1)
+        turns = (norm > 0) & (size_of(update) > 1)
         angle = xp.where(turns, now["angle"], 0.0)
-        reach = xp.where(turns, norm / xp.maximum(_norm(aside), 1e-30), 0.0)
+        reach = xp.where(turns, norm / xp.maximum(norm_of(aside), 1e-30), 0.0)
         turned = [
             xp.cos(angle) * g + xp.sin(angle) * reach * d
             for g, d in zip(update, aside, strict=True)
@@ -275,65 +282,8 @@ class Directional(Reporting):
         )
 
 
-_BUILT_IN: tuple[type[Reporting], ...] = (
-    ScaleAndNoise,
-    Stretch,
-    Timed,
-    Mixed,
-    Adaptive,
-    Directional,
-)
-
-
-def reporting_of(text: str) -> Reporting:
-    """Read a reporting's text: a JSON object with a "kind", or `module:name`."""
-    if is_reference(text):
-        return load(text, "reporting", "message", "scales", "batch")
-    try:
-        fields: Any = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise ValueError(
-            f"a reporting is a JSON object or module:name, {text!r} is neither ({error})"
-        ) from None
-    if not isinstance(fields, dict) or "kind" not in fields:
-        raise ValueError('a reporting is a JSON object with a "kind"')
-    kinds = {kind.kind: kind for kind in _BUILT_IN}
-    kind: Any = fields.pop("kind")  # pyright: ignore[reportUnknownMemberType]
-    if kind not in kinds:
-        raise ValueError(f"kind is {kind!r}, must be one of {', '.join(kinds)}")
-    values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value  # pyright: ignore
-        for name, value in fields.items()  # pyright: ignore[reportUnknownVariableType]
-    }
-    try:
-        return kinds[kind](**values)
-    except TypeError as error:
-        raise ValueError(f"{kind}: {error}".replace("__init__() ", "")) from None
-
-
 def _with_noise(update: Layers, seen: Seen, a: Any = None) -> Layers:
     """A g + b ξ, each coordinate of the noise with standard deviation b/√d."""
     scale = seen.parameters["a"] if a is None else a
-    deviation = seen.parameters["b"] / math.sqrt(_size(update))
+    deviation = seen.parameters["b"] / math.sqrt(size_of(update))
     return [scale * g + deviation * xi for g, xi in zip(update, seen.normals(0), strict=True)]
-
-
-def _check(**values: float) -> None:
-    for name, value in values.items():
-        if not math.isfinite(value):
-            raise ValueError(f"{name} is {value}, must be a finite number")
-        if name == "b" and value < 0:
-            raise ValueError(f"b is {value:g}, must be ≥ 0: it is the size of the noise")
-
-
-def _size(layers: Layers) -> int:
-    return sum(math.prod(layer.shape) for layer in layers)
-
-
-def _inner(one: Layers, other: Layers) -> Any:
-    return sum((x * y).sum() for x, y in zip(one, other, strict=True))
-
-
-def _norm(layers: Layers) -> Any:
-    square = _inner(layers, layers)
-    return square.__array_namespace__().sqrt(square)

@@ -19,6 +19,7 @@ subclass of `Reporting` with one of the three (`docs/how-to/extend.md`).
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -201,3 +202,28 @@ def unflattened(like: Any, arrays: Iterator[Any]) -> Any:
     if isinstance(like, list | tuple):
         return [unflattened(value, arrays) for value in like]  # pyright: ignore
     return next(arrays)
+
+
+def check_finite(**values: float) -> None:
+    """Refuse numbers that are not finite, and a negative size b of noise."""
+    for name, value in values.items():
+        if not math.isfinite(value):
+            raise ValueError(f"{name} is {value}, must be a finite number")
+        if name == "b" and value < 0:
+            raise ValueError(f"b is {value:g}, must be ≥ 0: it is the size of the noise")
+
+
+def size_of(layers: Layers) -> int:
+    """How many numbers an update has."""
+    return sum(math.prod(layer.shape) for layer in layers)
+
+
+def inner_of(one: Layers, other: Layers) -> Any:
+    """The inner product of two updates."""
+    return sum((x * y).sum() for x, y in zip(one, other, strict=True))
+
+
+def norm_of(layers: Layers) -> Any:
+    """The length of an update."""
+    square = inner_of(layers, layers)
+    return square.__array_namespace__().sqrt(square)

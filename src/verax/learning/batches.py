@@ -2,7 +2,8 @@
 
 Each client walks through its samples in random order, epoch by epoch; the order of an epoch depends
 only on (seed, client, epoch). So any round can be computed without those before it, and neither the
-batching of runs nor a resumed audit changes which samples are seen.
+batching of runs nor a resumed audit changes which samples are seen. With a given number of local
+steps a round takes the next samples of this walk; with local epochs it takes whole epochs.
 """
 
 from __future__ import annotations
@@ -42,6 +43,26 @@ def batch_indices(
         result[client] = order[skip : skip + end - begin]
     shaped = result.reshape(len(sizes), rounds, steps, batch)
     return np.ascontiguousarray(np.swapaxes(shaped, 0, 1))
+
+
+def epoch_indices(
+    sizes: NDArray[np.intp], seed: int, first: int, rounds: int, epochs: int, batch: int
+) -> NDArray[np.int32]:
+    """Sample positions of rounds of whole epochs, (rounds, N, L, batch).
+
+    An epoch is a new random order of the client's samples, cut into batches. Samples that do not
+    fill a batch are left out, other ones in every epoch. L is the number of steps of the largest
+    client; the positions of steps that a smaller client does not take are zero.
+    """
+    per_epoch = sizes // batch
+    result = np.zeros((rounds, len(sizes), epochs * int(per_epoch.max()), batch), dtype=np.int32)
+    for client, (size, count) in enumerate(zip(sizes, per_epoch, strict=True)):
+        for t in range(rounds):
+            for e in range(epochs):
+                rng = np.random.default_rng([seed, client, (first + t) * epochs + e])
+                order = rng.permutation(size)[: count * batch].reshape(count, batch)
+                result[t, client, e * count : (e + 1) * count] = order
+    return result
 
 
 def participants(

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verax.game import Honest, Reporting
-from verax.learning.batches import batch_indices, participants
+from verax.learning.batches import batch_indices, epoch_indices, participants
 from verax.learning.protocol import Protocol
 
 
@@ -79,6 +79,8 @@ def sample_positions(
     protocol: Protocol, sizes: NDArray[np.intp], seeds: Seeds, first: int, length: int
 ) -> NDArray[np.int32]:
     """Which samples each client uses in these rounds, (length, N, L, batch)."""
+    if protocol.epochs:
+        return epoch_indices(sizes, seeds.batches, first, length, protocol.epochs, protocol.batch)
     steps, batch = protocol.local_steps, protocol.batch
     return batch_indices(sizes, seeds.batches, first, length, steps, batch)
 
@@ -141,7 +143,8 @@ class RunInputs:
 
     def _own_positions(self, first: int, length: int) -> NDArray[np.int32] | None:
         """Sample positions of each run's deviator, (length, R, L, samples)."""
-        reporting, sizes, steps = self.reporting, self._sizes, self._protocol.local_steps
+        reporting, sizes = self.reporting, self._sizes
+        steps = int(np.max(self._protocol.steps_of(sizes)))
         if reporting is None or not reporting.changes_batch:
             return None
         if reporting.batches_drawn == 0:

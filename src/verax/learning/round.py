@@ -50,6 +50,22 @@ class Memory(NamedTuple):
     own: Any  # the reporting's own memory
 
 
+class LocalWork(NamedTuple):
+    """What clients train on in a round; for one client without the leading axis.
+
+    Attributes:
+        samples: of every local step, arrays of shape (N, L, batch, …).
+        steps: how many of the L steps each client takes, (N,); None: all of them.
+    """
+
+    samples: Batch
+    steps: Array | None = None
+
+    def of(self, client: int) -> LocalWork:
+        """The work of one client."""
+        return jax.tree.map(lambda array: array[client], self)
+
+
 class MessageMaker(NamedTuple):
     """How one client makes its message of its true update, where it does more than scale it.
 
@@ -68,14 +84,14 @@ class Deviation(NamedTuple):
     Attributes:
         client: its number.
         parameters: this round's numbers of the reporting.
-        samples: what it trains on, arrays of shape (L, samples, …); None if that is not changed.
+        work: what it trains on; None if that is not changed.
         key: of its random numbers in this round.
         round: t, from 1.
     """
 
     client: Array
     parameters: dict[str, Array]
-    samples: Batch | None
+    work: LocalWork | None
     key: Array
     round: Array
 
@@ -84,7 +100,7 @@ def federated_round(
     gradient: Gradient,
     protocol: Protocol,
     params: Any,
-    batches: Batch,
+    work: LocalWork,
     present: Array,
     scales: Array,
     maker: MessageMaker | None = None,
@@ -95,7 +111,7 @@ def federated_round(
         gradient: (model, batch) → loss and gradient.
         protocol: how to train.
         params: the model before the round.
-        batches: each client's samples, arrays of shape (N, L, batch, …).
+        work: what each client trains on.
         present: who takes part, booleans (N,).
         scales: by what each client multiplies its update, (N,).
         maker: of the client that does more than scale its update, if there is one.
@@ -103,7 +119,7 @@ def federated_round(
     Returns:
         The model after the round, the deviator's memory (None without one), and the record.
     """
-    losses, updates = client_updates(gradient, protocol, params, batches)
+    losses, updates = client_updates(gradient, protocol, params, work)
     messages, own_memory = messages_of(updates, scales, maker)
     statistics = measured(messages, updates, present, maker)
     aggregate = protocol.aggregator.aggregate(messages, statistics, present)
@@ -114,31 +130,34 @@ def federated_round(
 
 
 def client_updates(
-    gradient: Gradient, protocol: Protocol, params: Any, batches: Batch
+    gradient: Gradient, protocol: Protocol, params: Any, work: LocalWork
 ) -> tuple[Array, Any]:
     """Every client's first training loss, (N,), and its true update."""
 
-    def one(batch: Batch) -> tuple[Array, Any]:
-        return client_update(gradient, protocol, params, batch)
+    def one(own: LocalWork) -> tuple[Array, Any]:
+        return client_update(gradient, protocol, params, own)
 
     if protocol.kind == "fedavg" and size_of(params) > _TAKE_TURNS:
-        return jax.lax.map(one, batches)
-    losses, updates = jax.vmap(one)(batches)
+        return jax.lax.map(one, work)
+    losses, updates = jax.vmap(one)(work)
     return losses, keep_factors(updates, gram=len(losses) <= GRAM_LIMIT)
 
 
 def client_update(
-    gradient: Gradient, protocol: Protocol, params: Any, batches: Batch
+    gradient: Gradient, protocol: Protocol, params: Any, work: LocalWork
 ) -> tuple[Array, Any]:
-    """One client's first training loss and its true update, from samples (L, batch, …)."""
+    """One client's first training loss and its true update."""
     if protocol.kind == "fedsgd":
-        return gradient(params, tuple(array[0] for array in batches))
+        return gradient(params, tuple(array[0] for array in work.samples))
 
-    def local_step(model: Any, batch: Batch) -> tuple[Any, Array]:
+    def local_step(model: Any, now: tuple[Array, Batch]) -> tuple[Any, Array]:
+        number, batch = now
         loss, direction = gradient(model, batch)
-        return jax.tree.map(lambda p, g: p - protocol.step * g, model, dense(direction)), loss
+        step = protocol.step if work.steps is None else protocol.step * (number < work.steps)
+        return jax.tree.map(lambda p, g: p - step * g, model, dense(direction)), loss
 
-    local, losses = jax.lax.scan(local_step, params, batches)
+    numbers = jnp.arange(work.samples[0].shape[0])
+    local, losses = jax.lax.scan(local_step, params, (numbers, work.samples))
     return losses[0], jax.tree.map(jnp.subtract, params, local)
 
 
@@ -231,9 +250,11 @@ def maker_of(
             memory.own,
             normals,
         )
-        if deviation.samples is not None:
-            samples = jax.vmap(lambda *batch: reporting.batch(batch, seen))(*deviation.samples)
-            leaves = jax.tree.leaves(dense(client_update(gradient, protocol, params, samples)[1]))
+        if deviation.work is not None:
+            samples, steps = deviation.work
+            samples = jax.vmap(lambda *batch: reporting.batch(batch, seen))(*samples)
+            own = LocalWork(samples, steps)
+            leaves = jax.tree.leaves(dense(client_update(gradient, protocol, params, own)[1]))
         message, own = reporting.message(leaves, seen)
         return jax.tree.unflatten(tree, list(message)), own
 

@@ -33,6 +33,7 @@ from verax.learning.protocol import Protocol
 from verax.learning.round import (
     GRAM_LIMIT,
     Deviation,
+    LocalWork,
     Memory,
     RoundRecord,
     federated_round,
@@ -147,6 +148,9 @@ class Simulator:
         train = task.padded("train")
         self.sizes, self.parameters = train.sizes, task.parameters
         self._train = tuple(jnp.asarray(array) for array in train.arrays)
+        steps = protocol.steps_of(self.sizes)
+        # Where all clients take as many steps, nothing has to be compared in each of them.
+        self._steps = jnp.asarray(steps) if np.any(steps != steps[0]) else None
         small = self.parameters < _SMALL_MODEL
         self._test = Samples(task.test, 0 if small else _EVALUATED)
         self._init = jax.jit(task.init, compiler_options=QUICK_COMPILE)  # runs once per seed
@@ -225,6 +229,11 @@ class Simulator:
         """The samples of some clients at (clients, L, batch) positions."""
         return tuple(array[clients[:, None, None], index] for array in self._train)
 
+    def local_work(self, clients: Array, index: Array) -> LocalWork:
+        """What some clients train on in a round, at (clients, L, batch) positions."""
+        steps = None if self._steps is None else self._steps[clients]
+        return LocalWork(self.gather(clients, index), steps)
+
     def _round(
         self,
         reporting: Reporting | None,
@@ -241,11 +250,11 @@ class Simulator:
         gradient, N = self.task.gradient, self.task.clients
         maker = None
         if reporting is not None and memory is not None:
-            samples = None
+            work = None
             if own_index is not None:
-                samples = tuple(a[0] for a in self.gather(client[None], own_index[None]))
+                work = self.local_work(client[None], own_index[None]).of(0)
             noise = jax.random.fold_in(jax.random.fold_in(key, shared.number), client)
-            deviation = Deviation(client, parameters, samples, noise, shared.number + 1)
+            deviation = Deviation(client, parameters, work, noise, shared.number + 1)
             maker = maker_of(
                 reporting, self.rounds, gradient, self.protocol, params, memory, deviation
             )
@@ -254,7 +263,7 @@ class Simulator:
                 gradient,
                 self.protocol,
                 params,
-                lambda own: self.gather(own, shared.index[own]),
+                lambda own: self.local_work(own, shared.index[own]),
                 shared.who,
                 scales,
                 maker,
@@ -263,9 +272,9 @@ class Simulator:
             )
             took_part = jnp.any(shared.who == client)
         else:
-            batches = self.gather(jnp.arange(N), shared.index)
+            work = self.local_work(jnp.arange(N), shared.index)
             params, after, record = federated_round(
-                gradient, self.protocol, params, batches, shared.who, scales, maker
+                gradient, self.protocol, params, work, shared.who, scales, maker
             )
             took_part = shared.who[client]
         if memory is not None and after is not None:

@@ -26,6 +26,7 @@ from verax.learning.aggregators import CoordinateWise, GramWeighted, NormWeighte
 from verax.learning.factored import dense
 from verax.learning.protocol import Protocol
 from verax.learning.round import (
+    LocalWork,
     Memory,
     MessageMaker,
     RoundRecord,
@@ -34,7 +35,7 @@ from verax.learning.round import (
     server_move,
     server_step,
 )
-from verax.learning.task import Batch, Gradient
+from verax.learning.task import Gradient
 from verax.learning.vectors import per_client, size_of, squared_norms, weighted_sum
 from verax.mechanism import Statistics
 
@@ -86,7 +87,7 @@ def streamed_round(
     gradient: Gradient,
     protocol: Protocol,
     params: Any,
-    gather: Callable[[Array], Batch],
+    gather: Callable[[Array], LocalWork],
     participants: Array,
     scales: Array,
     maker: MessageMaker | None = None,
@@ -100,7 +101,7 @@ def streamed_round(
         gradient: (model, batch) → loss and gradient.
         protocol: how to train.
         params: the model before the round.
-        gather: numbers of clients → their samples, (chunk, L, batch, …).
+        gather: numbers of clients → what they train on.
         participants: numbers of the clients that take part.
         scales: by what each of all N clients multiplies its update, (N,).
         maker: of the client that does more than scale its update, if there is one.
@@ -115,7 +116,7 @@ def streamed_round(
     chunks = padded.reshape(-1, size)
     message, memory = None, None
     if maker is not None:
-        own = tuple(array[0] for array in gather(maker.client[None]))
+        own = gather(maker.client[None]).of(0)
         update = dense(client_update(gradient, protocol, params, own)[1])
         message, memory = maker.make(update)
 

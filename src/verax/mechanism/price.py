@@ -49,6 +49,12 @@ class Blocks:
         return np.diff(np.append(self.starts, self.rounds + 1)).astype(np.intp)
 
     @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """First and last round of each block."""
+        ends = [start - 1 for start in self.starts[1:]] + [self.rounds]
+        return list(zip(self.starts, ends, strict=True))
+
+    @property
     def of_round(self) -> NDArray[np.intp]:
         """The block (0 … K − 1) of each round, shape (T,)."""
         return np.repeat(np.arange(len(self)), self.lengths)

@@ -12,6 +12,11 @@ the prices C_{i,s} make U_i = R_i − p_i stationary, later payments included, w
 
 triangular in time, solved backwards with one N × N system per block. Where the solution would be
 negative the price is zero and the equation an inequality: over-reporting hurts that client anyway.
+
+A price of zero invites sabotage, however: a client that pays nothing itself can make the others'
+norms grow and collect what they pay. So each price is at least a share φ, the *floor*, of the mean
+price of its block (½ by default), and the equation is an inequality where the floor binds.
+
 Stationary is a first-order statement; only an audit tells whether honesty is also best.
 """
 
@@ -19,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +36,12 @@ Array = NDArray[np.float64]
 #: Above this condition number a block's prices are differences of nearly equal numbers: what the
 #: sensitivities are uncertain by, the prices are uncertain by a thousand times.
 ILL_CONDITIONED = 1e3
+
+#: The least price of a client in a block, as a share of the clients' mean price. Of the shares that
+#: were tried, ¼ was too low against sabotage.
+FLOOR = 0.5
+
+NO_PRICE = "nobody has a price, so that these rounds can be sabotaged for free"
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +91,7 @@ class ProfilePrices:
         blocks: the blocks.
         prices: C_{s,i} ≥ 0, shape (K, N).
         residual: what is left of R_{ik} after the payments, shape (K, D): zero where honesty is
-            stationary, negative where over-reporting hurts the client anyway.
+            stationary, negative where over-reporting hurts the client anyway or the floor binds.
         condition: condition number of each block's system, shape (K,).
         undeterred: blocks in which no price of this rule deters, with the reason.
     """
@@ -96,11 +108,15 @@ class ProfilePrices:
         return Price.profile(self.blocks, self.prices)
 
 
-def individual_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrices:
-    """One price per block and client: honesty stationary for everybody."""
+def individual_profile(
+    sensitivities: Sensitivities, blocks: Blocks, floor: float = FLOOR
+) -> ProfilePrices:
+    """One price per block and client: honesty stationary for everybody above the floor."""
     if len(sensitivities.clients) != sensitivities.measures.shape[1]:
         raise ValueError("a price for each client needs the derivatives of all of them")
-    return _backwards(sensitivities, blocks, _stationary_prices)
+    if not 0 <= floor < 1:
+        raise ValueError(f"floor is {floor:g}, must be a share of the mean price, 0 ≤ floor < 1")
+    return _backwards(sensitivities, blocks, partial(_prices_with_floor, floor=floor))
 
 
 def common_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrices:
@@ -123,13 +139,30 @@ def _backwards(
         matrix = sensitivities.system(k, k)
         among = matrix[:, sensitivities.clients]
         condition[k] = _scaled_condition(among)
+        prices[k] = solve(matrix, wanted)
         if np.any(wanted > 0):
             reason = _why_undeterred(among, wanted, float(condition[k]), sensitivities.clients)
             if reason:
                 undeterred.append((k, reason))
-        prices[k] = solve(matrix, wanted)
+        if not np.any(prices[k] > 0):
+            undeterred.append((k, NO_PRICE))
         residual[k] = wanted - matrix @ prices[k]
     return ProfilePrices(blocks, prices, residual, condition, tuple(reversed(undeterred)))
+
+
+def _prices_with_floor(matrix: Array, wanted: Array, floor: float) -> Array:
+    """C ≥ φ·mean(C) with A C ≥ r, equal where C is above the floor.
+
+    The floor moves with the mean, so both are found in turn; each turn brings them closer by about
+    the factor φ.
+    """
+    least, prices = 0.0, _stationary_prices(matrix, wanted)
+    for _ in range(200):  # more than enough unless the system is nearly singular
+        if abs(floor * prices.mean() - least) <= 1e-12 * prices.mean():
+            break
+        least = floor * float(prices.mean())
+        prices = least + _stationary_prices(matrix, wanted - matrix.sum(axis=1) * least)
+    return prices
 
 
 def _stationary_prices(matrix: Array, wanted: Array) -> Array:

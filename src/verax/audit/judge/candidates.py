@@ -93,9 +93,24 @@ class Candidate:
         """Mean gain of every deviation at a multiple, (C, D)."""
         return (self.evidence.gains - multiple * self.rises).mean(axis=2)
 
-    def best_response(self, multiple: float, k: int) -> tuple[str, float]:
-        """The k-th deviator's best choice at a multiple, and what it gains over honesty."""
-        gains = self.gains_at(multiple)[k]
+    def others_gains(self, multiple: float) -> Array:
+        """What the others gain together: their rewards, and what they receive, (C, D, S)."""
+        return self.evidence.others_rises + multiple * self.rises
+
+    def harmful(self, multiple: float) -> NDArray[np.bool_]:
+        """Which deviations cost the others more than their tolerance, (C, D)."""
+        limit = -self.evidence.others_tolerances[:, None]
+        return self.others_gains(multiple).mean(axis=2) < limit
+
+    def best_response(self, multiple: float, k: int, *, harmful: bool) -> tuple[str, float]:
+        """The k-th deviator's best choice at a multiple, and what it gains over honesty.
+
+        Args:
+            multiple: of the price.
+            k: the deviator.
+            harmful: whether to choose among what costs the others, or among everything else.
+        """
+        gains = np.where(self.harmful(multiple)[k] == harmful, self.gains_at(multiple)[k], -np.inf)
         d = int(np.argmax(gains))
         return (self.evidence.labels[d], float(gains[d])) if gains[d] > 0 else ("honest", 0.0)
 
@@ -104,7 +119,7 @@ class Candidate:
         labels = list(np.array(evidence.labels)[which])
         return [
             find_window(
-                evidence.gains[k][which],
+                evidence.contested_gains[k][which],
                 self.rises[k][which],
                 float(evidence.tolerances[client]),
                 labels,
@@ -144,7 +159,8 @@ def judge_rule(rule: Rule, evidence: Evidence, runs: Sequence[RecordedRun]) -> J
     common = common_profile(mean, plan.blocks)
     # Where only some clients can deviate, as in the paper, all are charged alike.
     everybody = len(plan.deviators) == plan.task.clients
-    profile = individual_profile(mean, plan.blocks) if everybody else common
+    floor = plan.prices.floor
+    profile = individual_profile(mean, plan.blocks, floor) if everybody else common
     payments = RulePayments(rule, evidence)
     series = payments.rises()
     rate = _best_discount(evidence, series)
@@ -169,9 +185,9 @@ def judge_rule(rule: Rule, evidence: Evidence, runs: Sequence[RecordedRun]) -> J
 
 
 def joint_best(evidence: Evidence, rises: Array) -> tuple[float, float]:
-    """The multiple at which the worst gain of any client, in its tolerances, is least."""
+    """The multiple at which the worst gain at the others' expense, in tolerances, is least."""
     unit = evidence.tolerances[list(evidence.plan.deviators)][:, None]
-    gains = (evidence.gains.mean(axis=2) / unit).ravel()
+    gains = (evidence.contested_gains.mean(axis=2) / unit).ravel()
     return best_price(gains, (rises.mean(axis=2) / unit).ravel())
 
 

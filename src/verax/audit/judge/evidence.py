@@ -2,6 +2,13 @@
 
 Everything is paired by seed: a deviation's gain is its reward less that of the honest run of the
 same seed.
+
+Payments are balanced: what a deviator pays more, the others receive. So if a misreport changes the
+rewards of all clients together by W and gains its sender G after payments, the others gain W − G,
+whatever the price. It is *harmful* if the others lose more than their tolerance ε_o, that is if
+G > W + ε_o. A gain that is not harmful is a fault of the protocol (the step or the batch is too
+small) and not of the member; a price has to stop those gains only that exceed both the member's
+tolerance ε and W + ε_o.
 """
 
 from __future__ import annotations
@@ -108,6 +115,29 @@ class Evidence:
         """ΔR of the deviating client, in money, (C, D, S)."""
         rises = self.reward_rises
         return np.stack([rises[k, ..., c] for k, c in enumerate(self.plan.deviators)])
+
+    @cached_property
+    def others_rises(self) -> Array:
+        """ΔR of all other clients together, in money, (C, D, S)."""
+        return self.reward_rises.sum(axis=3) - self.gains
+
+    @cached_property
+    def others_tolerances(self) -> Array:
+        """ε_o: by how much the others together may lose, in money, (C,)."""
+        own = self.tolerances[list(self.plan.deviators)]
+        return float(self.tolerances.sum()) - own
+
+    @cached_property
+    def contested_gains(self) -> Array:
+        """Gains less the part that is at nobody's expense, max(0, W + ε_o − ε), (C, D, S).
+
+        A misreport gains more than ε and is harmful exactly if its contested gain, less what it
+        pays, is more than ε.
+        """
+        welfare = (self.gains + self.others_rises).mean(axis=2)
+        own = self.tolerances[list(self.plan.deviators)]
+        excused = np.maximum(welfare + (self.others_tolerances - own)[:, None], 0.0)
+        return self.gains - excused[:, :, None]
 
     @cached_property
     def harm(self) -> Array:

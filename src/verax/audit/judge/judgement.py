@@ -27,7 +27,10 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class ComparedRule:
-    """One row of the comparison: a rule and price, or an aggregator, at its best."""
+    """One row of the comparison: a rule and price, or an aggregator, at its best.
+
+    `worst_gain` is the largest gain at the others' expense.
+    """
 
     name: str
     worst_gain: float
@@ -95,7 +98,12 @@ class Judgement:
     @property
     def worth_range(self) -> tuple[float, float] | None:
         """The true worth over the entered one, as far as the proposed price holds."""
-        return worth_range(self.multiplier, *self.best.common) if self.best.holds else None
+        if not self.best.holds:
+            return None
+        evidence, harmful = self.evidence, self.best.harmful(self.multiplier)
+        own = evidence.tolerances[list(self.plan.deviators)][:, None]
+        above = evidence.gains.mean(axis=2) - own
+        return worth_range(above[harmful], self.multiplier * self.best.rises.mean(axis=2)[harmful])
 
     @cached_property
     def allowances(self) -> Array:
@@ -129,7 +137,8 @@ class Judgement:
 
     @staticmethod
     def _without_payment(name: str, evidence: Evidence) -> ComparedRule:
-        worst = float(np.max(evidence.gains.mean(axis=2), initial=0.0))
+        harmful = evidence.others_rises.mean(axis=2) < -evidence.others_tolerances[:, None]
+        worst = float(np.max(evidence.gains.mean(axis=2), initial=0.0, where=harmful))
         return ComparedRule(name, worst, "–", 0.0, float(evidence.honest_losses.mean()))
 
 
@@ -163,10 +172,9 @@ def _band(plan: Plan, honest: list[RecordedRun]) -> Array:
     """Lowest and highest squared norm of those who took part in each block, (K, 2)."""
     norms = np.stack([np.asarray(one.statistics.norms) for one in honest])  # (seeds, T, N)
     present = np.stack([one.present for one in honest])
-    ends = [*plan.blocks.starts[1:], plan.rounds + 1]
     rows: list[tuple[float, float]] = []
-    for first, after in zip(plan.blocks.starts, ends, strict=True):
-        block = slice(first - 1, after - 1)
+    for first, last in plan.blocks.ranges:
+        block = slice(first - 1, last)
         own = norms[:, block][present[:, block]]
         rows.append((float(np.min(own, initial=np.inf)), float(np.max(own, initial=0.0))))
     return np.array([(min(low, high), high) for low, high in rows])
@@ -174,8 +182,8 @@ def _band(plan: Plan, honest: list[RecordedRun]) -> Array:
 
 def _row(candidate: Candidate) -> ComparedRule:
     evidence, (price, _) = candidate.evidence, candidate.best
-    worst = float(np.max(candidate.gains_at(price), initial=0.0))
-    if worst < 1e-12 * np.max(np.abs(evidence.gains), initial=0.0):  # rounding
+    worst = float(np.max(candidate.gains_at(price), initial=0.0, where=candidate.harmful(price)))
+    if worst < 1e-9 * evidence.tolerances.min():  # rounding
         worst = 0.0
     low, high = candidate.common
     window = f"{low:.3g} … {'∞' if np.isinf(high) else f'{high:.3g}'}" if low <= high else "none"

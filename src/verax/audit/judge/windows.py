@@ -4,7 +4,7 @@ A deviation's gain at price C is ΔR − C·ΔP, linear in C, where ΔR is the r
 reward and ΔP the rise of its payment at C = 1. With tolerance ε it is deterred from
 C ≥ (ΔR − ε)/ΔP on if ΔP > 0; if ΔP < 0 (it is paid) only up to C ≤ (ΔR − ε)/ΔP; if ΔP ≤ 0 and
 ΔR > ε, no price deters it. The gain of the best misreport is a convex, piecewise linear function of
-C (the *valley*); its minimum is found exactly by linear programming.
+C (the *valley*), whose minimum is found exactly.
 """
 
 from __future__ import annotations
@@ -91,20 +91,18 @@ def valley(gains: Array, rises: Array, prices: Array) -> Array:
 
 
 def best_price(gains: Array, rises: Array) -> tuple[float, float]:
-    """(Price, gain of the best misreport there) where that gain is least; both (D,)."""
-    ratios = np.abs(gains[rises != 0] / rises[rises != 0])
-    unit = float(np.median(ratios[ratios > 0])) if np.any(ratios > 0) else 1.0
-    size = float(np.max(np.abs(gains), initial=1e-300))
-    # min z with z ≥ (ΔR − CΔP)/size, z ≥ 0, C ≥ 0, in units in which both are near one
-    solution = scipy.optimize.linprog(
-        [0.0, 1.0],
-        A_ub=np.stack([-rises * unit / size, -np.ones_like(gains)], axis=1),
-        b_ub=-gains / size,
-        method="highs",
-    )
-    if not solution.success:
-        return 0.0, float(np.max(gains, initial=0.0))
-    price = float(solution.x[0]) * unit
+    """(Price, gain of the best misreport there) where that gain is least; both (D,).
+
+    Each gain falls by its rise with the price. From price zero on, the largest gain is followed to
+    where one that falls more slowly takes over, until the largest does not fall any more.
+    """
+    gains, rises = np.append(gains, 0.0), np.append(rises, 0.0)  # honesty gains nothing
+    price, top = 0.0, int(np.lexsort((rises, -gains))[0])
+    while rises[top] > 0:
+        slower = np.flatnonzero(rises < rises[top])
+        crossings = (gains[top] - gains[slower]) / (rises[top] - rises[slower])
+        price = max(price, float(crossings.min()))
+        top = int(slower[np.lexsort((rises[slower], crossings))[0]])
     return price, float(valley(gains, rises, np.array([price]))[0])
 
 

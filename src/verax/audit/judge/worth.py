@@ -1,32 +1,44 @@
 """What a unit of the reward is worth to each member, and how wrong that number may be.
 
-An audit takes a unit of member i's reward to be worth v_i, so that a misreport gains v_i ΔR − m ΔP
-at the multiple m of a price, against a tolerance ε v_i |R_i|. If the true worth is w v_i, gain and
-tolerance are w v_i ΔR − m ΔP and ε w v_i |R_i|; divided by w, they are those at the multiple m/w.
-A price with the window low … high therefore deters as long as
+An audit takes a unit of member i's reward to be worth v_i, so that a misreport gains ΔR − ΔP, both
+in money, against a tolerance ε. If the true worth is w times what was entered, it gains w ΔR − ΔP
+against a tolerance w ε. A harmful misreport is therefore deterred as long as
 
-    low ≤ m/w ≤ high,   that is   m/high ≤ w ≤ m/low.
+    w (ΔR − ε) ≤ ΔP.
 
-Once the prices are fixed, a member's gain depends on its own worth alone: each w_i may be another
-number in this range.
+Whether a misreport is harmful depends on the others' worths, not on the deviator's own. So each w_i
+may be another number in the range in which all harmful misreports are deterred.
 """
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 from verax.amounts import money
 from verax.audit.plan import Plan
+
+Array = NDArray[np.float64]
 
 # Of more members than this, only the extremes are named.
 _MANY = 20
 
 
-def worth_range(multiple: float, low: float, high: float) -> tuple[float, float]:
-    """(m/high, m/low): the true worth over the entered one, as far as the prices deter."""
-    if multiple == 0:  # nothing is charged, and both gain and tolerance scale with the worth
-        return 0.0, math.inf
-    return multiple / high, multiple / low if low > 0 else math.inf
+def worth_range(above: Array, rises: Array) -> tuple[float, float]:
+    """The true worth over the entered one, as far as no misreport gains more than the tolerance.
+
+    Args:
+        above: ΔR − ε of each harmful misreport.
+        rises: ΔP of each; what the misreport pays more.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = rises / above
+    return (
+        float(np.max(ratios, initial=0.0, where=above < 0)),
+        float(np.min(ratios, initial=math.inf, where=above > 0)),
+    )
 
 
 def range_words(low: float, high: float) -> str:

@@ -134,6 +134,8 @@ def plan_of(
         data=str(Path(data) / figure.task),
         encoder=str(encoder) if figure.task == "sent140" else "",
         split=split,
+        protocol="fedsgd",
+        step=0.06,
         batch=_BATCH[figure.task],
         rounds=preset.rounds[figure.task],
         deviating=(2,),

@@ -2,9 +2,10 @@
 
 Each setting is declared once, below, with its type, default, meaning and check; command line, TOML
 and keyword arguments follow from the declaration. Deviations are tried against honest others:
-constant scales (as in the paper), two phases (under-report early, over-report late), scales in the
-last rounds down to the very last, noise, and any other reporting that is listed. Two sets of seeds
-are used: one sets the prices, the other judges them.
+constant scales (as in the paper), two phases (under-report or sabotage early, over-report late),
+scales in the last rounds down to the very last, reversed updates in each block, noise, less noise
+(momentum of own updates, larger batches), turned and tilted updates, and any other reporting that
+is listed. Two sets of seeds are used: one sets the prices, the other judges them.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from verax import documents
 from verax.documents import option
 from verax.game import (
     Honest,
+    LargerBatch,
+    Policy,
     Reporting,
     Reward,
     ScaleAndNoise,
@@ -28,6 +31,7 @@ from verax.game import (
     reward_of,
 )
 from verax.mechanism import Blocks, Rule, refined_blocks, rule_named
+from verax.mechanism.profile import FLOOR
 from verax.mechanism.rules import rule_text
 
 if TYPE_CHECKING:
@@ -38,6 +42,16 @@ Row = tuple[float, ...]
 #: No audit runs longer; more is a slip of the keyboard.
 MOST_ROUNDS = 1_000_000
 MOST_CLIENTS = 100_000
+
+#: Rounds and steps that a protocol has unless others are given. FedAvg with local epochs is what
+#: federations do; FedSGD is the paper's setting. On the embedded digits training is then nearly
+#: finished.
+_ROUNDS = {"fedavg": 30, "fedsgd": 1000}
+_STEPS = {"fedavg": 0.3, "fedsgd": 0.06}
+
+
+def _words(own: dict[str, Any]) -> str:
+    return ", ".join(f"{value:g} for {kind}" for kind, value in own.items())
 
 
 @dataclass(frozen=True)
@@ -89,27 +103,33 @@ class AppPlan:
 class ProtocolPlan:
     """How the federation trains."""
 
-    kind: str = option("fedsgd", "fedsgd or fedavg.", "protocol")
-    rounds: int = option(1000, "T, the number of rounds.")
-    step: float = option(0.06, "γ, the learning rate.")
+    kind: str = option("fedavg", "fedavg, or fedsgd as in the paper.", "protocol")
+    rounds: int = option(0, f"T, the number of rounds; 0: {_words(_ROUNDS)}.")
+    step: float = option(0.0, f"γ, the learning rate; 0: {_words(_STEPS)}.")
     batch: int = option(32, "Samples per gradient.")
-    local_steps: int = option(1, "L of FedAvg.")
+    epochs: int = option(0, "Local epochs of FedAvg; 0: one, unless local steps are given.")
+    local_steps: int = option(0, "L of FedAvg, instead of epochs.")
     aggregator: str = option("mean", "mean, median, krum:1, trimmed-mean:0.2, … or module:name.")
     participation: float = option(1.0, "Share of the clients in a round.")
 
     def __post_init__(self) -> None:
-        _within("rounds", self.rounds, 1, MOST_ROUNDS)
+        if self.rounds:
+            _within("rounds", self.rounds, 1, MOST_ROUNDS)
         self.make(self.aggregator)
 
     def make(self, aggregator: str = "") -> Protocol:
         """The protocol, with its own or another aggregator."""
         from verax.learning import Protocol
 
+        epochs = self.epochs
+        if self.kind == "fedavg" and not self.local_steps:
+            epochs = epochs or 1
         return Protocol(
             kind=self.kind,  # pyright: ignore[reportArgumentType]
-            step=self.step,
+            step=self.step or _STEPS.get(self.kind, 1.0),
             batch=self.batch,
-            local_steps=self.local_steps,
+            local_steps=self.local_steps or 1,
+            epochs=epochs,
             aggregator=_aggregator(aggregator or self.aggregator),
             participation=self.participation,
         )
@@ -131,6 +151,9 @@ class DeviationPlan:
             (0.5, 5.0, 0.5),
             (0.0, 5.0, 0.9),
             (0.5, 5.0, 0.9),
+            (-1.0, 1.0, 0.1),
+            (-3.0, 1.0, 0.1),
+            (-10.0, 1.0, 0.1),
         ),
         "Two phases each: a early, a late, the share of rounds after which it switches; "
         "as in 0,1,0.5;0.5,5,0.9.",
@@ -139,7 +162,24 @@ class DeviationPlan:
     surge_rounds: tuple[int, ...] = option(
         (1, 2, 5, 10, 20, 50, 200, 500), "How many last rounds a surge takes."
     )
+    reversals: tuple[float, ...] = option(
+        (-1.0, -3.0, -10.0), "Scales a in one block of rounds alone, tried in each block."
+    )
     noises: tuple[float, ...] = option((0.5, 2.0), "Noise sizes b at a = 1.")
+    momenta: tuple[float, ...] = option(
+        (0.8, 0.9), "Memory β of a member that sends a moving average of its own updates."
+    )
+    batches: tuple[int, ...] = option(
+        (4, 0),
+        "How many batches a member uses at once, 0 for all its samples; not for apps.",
+    )
+    quiet_scales: tuple[float, ...] = option(
+        (1.0, 1.5, 2.0), "Scales at which momenta and larger batches are tried."
+    )
+    pushes: tuple[float, ...] = option(
+        (-0.5,), "Part of the last aggregate that is added; below 0 it is pushed away from."
+    )
+    tilts: tuple[float, ...] = option((0.5, 2.0), "Scales of the second half of the model alone.")
     reportings: tuple[str, ...] = option(
         (), "Another reporting: its JSON form or module:name; may be repeated."
     )
@@ -153,8 +193,9 @@ class DeviationPlan:
             if len(phase) != 3:
                 raise ValueError(f"a phase is [a_early, a_late, switch], got {list(phase)}")
 
-    def reportings_tried(self, rounds: int) -> list[Reporting]:
-        """Everything that is tried, honesty aside, each once."""
+    def reportings_tried(self, blocks: Blocks) -> list[Reporting]:
+        """Everything that is tried, honesty aside, each once; blocks are those of the prices."""
+        rounds = blocks.rounds
         tried: list[Reporting] = [ScaleAndNoise(a, 0.0) for a in self.scales]
         tried += [Timed(*phase) for phase in self.phases]
         tried += [
@@ -163,7 +204,16 @@ class DeviationPlan:
             for last in sorted(set(self.surge_rounds), reverse=True)
             if 0 < last < rounds
         ]
+        tried += [Stretch(a, first, last) for a in self.reversals for first, last in blocks.ranges]
         tried += [ScaleAndNoise(1.0, b) for b in self.noises]
+        tried += [
+            Policy((a,), memory=beta, own=(1.0,))
+            for beta in self.momenta
+            for a in self.quiet_scales
+        ]
+        tried += [LargerBatch(count, a) for count in self.batches for a in self.quiet_scales]
+        tried += [Policy(aggregate=(push,)) for push in self.pushes]
+        tried += [Policy(tilt=tilt) for tilt in self.tilts]
         tried += [reporting_of(text) for text in self.reportings]
         return [reporting for reporting in dict.fromkeys(tried) if reporting != Honest()]
 
@@ -189,6 +239,9 @@ class PricePlan:
     currency: str = option("credits", "The currency of worth, prices and gains.")
     tolerance: float = option(0.01, "ε as a share of the honest reward's size.")
     probe: float = option(0.3, "h: probes scale the messages of a block by 1 + h and 1 − h.")
+    floor: float = option(
+        FLOOR, "The least price of a client in a block, as a share of the clients' mean price."
+    )
     per_halving: int = option(1, "How finely blocks of rounds are refined toward the end.")
 
     def __post_init__(self) -> None:
@@ -209,6 +262,8 @@ class PricePlan:
             raise ValueError(f"tolerance is {self.tolerance:g}, must be a finite number > 0")
         if not 0 < self.probe < 1:
             raise ValueError(f"probe is {self.probe:g}, must be between 0 and 1")
+        if not 0 <= self.floor < 1:
+            raise ValueError(f"floor is {self.floor:g}, must be at least 0 and below 1")
         _within("per-halving", self.per_halving, 1, 16)
 
 
@@ -257,7 +312,7 @@ class Plan:
     """What is tried, on what, and how it is judged.
 
     Example:
-        >>> Plan.of(rounds=60, scales=(0.5, 1, 2)).protocol.rounds
+        >>> Plan.of(rounds=60, scales=(0.5, 1, 2)).rounds
         60
     """
 
@@ -314,7 +369,7 @@ class Plan:
     @property
     def rounds(self) -> int:
         """T."""
-        return self.protocol.rounds
+        return self.protocol.rounds or _ROUNDS[self.protocol.kind]
 
     @property
     def deviators(self) -> tuple[int, ...]:
@@ -324,7 +379,7 @@ class Plan:
     @property
     def tried(self) -> list[Reporting]:
         """Every misreport that is tried."""
-        return self.deviations.reportings_tried(self.rounds)
+        return self.deviations.reportings_tried(self.blocks)
 
     @property
     def reward(self) -> Reward:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+import numpy as np
+
 from verax.audit.plan import Plan
 from verax.audit.run.budget import memory_for_runs, needed
 from verax.audit.run.execute import total_rounds
@@ -47,7 +49,7 @@ def rounds_per_second(plan: Plan, task: Task) -> float:
     """
     rounds = min(_MEASURED, plan.rounds)
     asked = plan.protocol
-    protocol = Protocol(step=asked.step, batch=asked.batch, participation=asked.participation)
+    protocol = Protocol(batch=asked.batch, participation=asked.participation)
     simulator = Simulator(task, protocol, rounds, distances=plan.record.distances)
     runs = [Behaviour()]
     simulator.run(Seeds.of(0), runs)  # compiles
@@ -66,7 +68,8 @@ def estimate(plan: Plan, task: Task, workers: int, memory: int, pace: float) -> 
         memory: bytes that all may use together.
         pace: of `rounds_per_second`; how much workers gain on each other is not known before.
     """
-    rate = pace / plan.protocol.local_steps
+    sizes = np.array([len(batch[0]) for batch in task.train])
+    rate = pace / float(np.max(plan.protocol.make().steps_of(sizes)))
     clients, parameters = task.clients, task.parameters
     width = batch_width(clients, parameters, memory_for_runs(memory, workers))
     data = 2 * sum(a.nbytes for part in (task.train, task.test) for b in part for a in b)

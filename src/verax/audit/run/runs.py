@@ -125,12 +125,9 @@ def all_runs(plan: Plan, segment: int) -> list[Run]:
 
 def probes(plan: Plan) -> list[Stretch]:
     """For each block of rounds, scales 1 + h and 1 − h in it, honest before and after."""
-    starts, h = plan.blocks.starts, plan.prices.probe
-    ends = [start - 1 for start in starts[1:]] + [plan.rounds]
+    h = plan.prices.probe
     return [
-        Stretch(1 + sign * h, first, last)
-        for first, last in zip(starts, ends, strict=True)
-        for sign in (1, -1)
+        Stretch(1 + sign * h, first, last) for first, last in plan.blocks.ranges for sign in (1, -1)
     ]
 
 

@@ -81,12 +81,15 @@ class TaskSubject:
         sizes = ", ".join(map(str, counts))
         if len(counts) > _MANY:
             sizes = f"{min(counts)} to {max(counts)}, {np.median(counts):g} in the median"
-        protocol, distances = plan.protocol, label_distances(self.task.train)
+        protocol, distances = plan.protocol.make(), label_distances(self.task.train)
         gradients = protocol.kind == "fedsgd"
         steps = "1 gradient" if gradients else f"{protocol.local_steps} local steps"
+        if protocol.epochs:
+            steps = f"{protocol.epochs} local epoch" + ("s" if protocol.epochs > 1 else "")
+            steps += " in batches"
         return Description(
             message="gradient" if gradients else "model difference",
-            protocol=str(protocol.make()),
+            protocol=str(protocol),
             local_work=f"{steps} of {protocol.batch} samples",
             weights="equal",
             details=(

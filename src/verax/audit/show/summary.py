@@ -19,7 +19,7 @@ from verax import __version__
 from verax.amounts import money, number
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import Window, interval
-from verax.audit.show.verdict import NOT_TRIED, reason_of, verdict
+from verax.audit.show.verdict import not_tried, reason_of, verdict
 from verax.game import Reporting
 
 Array = NDArray[np.float64]
@@ -68,7 +68,7 @@ def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
         "members_words": _members_words(judgement),
         "similarity": similarity,
         "diverged": {d.describe(plan.rounds): r for d, r in evidence.diverged.items()},
-        "not_tried": list(NOT_TRIED),
+        "not_tried": not_tried(plan),
         "versions": {name: value for name, value in judgement.versions.items() if name != "data"},
     }
 
@@ -86,6 +86,7 @@ def _client(judgement: Judgement, k: int) -> dict[str, Any]:
         "client": client,
         "name": judgement.subject.names[client],
         "tolerance": float(evidence.tolerances[client]),
+        "others_tolerance": float(evidence.others_tolerances[k]),
         "reward_size": float(evidence.reward_sizes[client]),
         "honest_loss": _interval(evidence.honest_losses[:, client]),
         "honest_accuracy": _finite(float(evidence.honest_accuracy[:, client].mean())),
@@ -114,12 +115,32 @@ def _deviation(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
         "faster_learning": (
             None if steering is None else _interval(evidence.gains[k, d] - steering)
         ),
+        "others_gain": _interval(evidence.others_rises[k, d]),
+        "at_proposed_price": _at_proposed_price(judgement, k, d),
         "payment_rise": {name: float(rise.mean()) for name, rise in rises.items()},
         "payment_rise_by_seed": {name: rise.tolist() for name, rise in rises.items()},
         "harm": {
             str(j): _interval(evidence.harm[k, d, :, j])
             for j in _most_hurt(evidence.harm[k, d].mean(axis=0), client)
         },
+    }
+
+
+def _at_proposed_price(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
+    """What the deviator gains, what the others lose and gain, and what that makes of it."""
+    evidence, best, multiple = judgement.evidence, judgement.best, judgement.multiplier
+    others = best.others_gains(multiple)[k, d]
+    effect = "harmless"
+    if best.harmful(multiple)[k, d]:
+        effect = "costs the others"
+    elif float(others.mean()) > evidence.others_tolerances[k]:
+        effect = "helps the others"
+    losses = np.delete(evidence.harm[k, d], judgement.plan.deviators[k], axis=1)
+    return {
+        "gain": _interval(evidence.gains[k, d] - multiple * best.rises[k, d]),
+        "others_loss": _interval(losses.mean(axis=1)),
+        "others_gain": _interval(others),
+        "effect": effect,
     }
 
 

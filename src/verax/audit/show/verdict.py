@@ -11,12 +11,10 @@ from verax.audit.judge.candidates import Candidate
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import interval, seeds_needed
 from verax.audit.judge.worth import range_words, worth_sentence
+from verax.audit.plan import Plan
 
-#: What an audit does not try; the report says so.
-NOT_TRIED = (
-    "less noisy updates, unless they are listed as reportings: a member that sends a moving "
-    "average of its updates, or uses a larger batch, is charged less (docs/theory/limits.md)",
-    "collusion: two or more members deviating together",
+#: What no audit tries; the report says so.
+_NEVER_TRIED = (
     "more than one identity per member",
     "deviations that react to the others' messages",
     "poisoned or invented data: messages are taken relative to what honest training would send",
@@ -24,7 +22,7 @@ NOT_TRIED = (
     "that the verdict names",
 )
 
-#: The strongest hole that is known, for audits under FedSGD with minibatches.
+#: The strongest hole that is known, for audits under FedSGD that do not try it.
 KNOWN_HOLE = (
     "Not covered: under FedSGD with small batches, a member that averages its own updates or uses "
     "a full batch sends less noise and is charged less; on the embedded digits it was paid 12 to "
@@ -34,9 +32,11 @@ KNOWN_HOLE = (
 
 def verdict(judgement: Judgement) -> list[str]:
     """The audit in a few sentences."""
-    sentences = [worth_sentence(judgement.plan, judgement.subject.names), _price(judgement)]
-    if judgement.description.message == "gradient" and judgement.main.rule.reads == "norms":
+    sentences = _price(judgement)
+    quiet = judgement.plan.deviations.momenta and judgement.plan.deviations.batches
+    if judgement.description.message == "gradient" and not quiet:
         sentences.append(KNOWN_HOLE)
+    sentences.append(worth_sentence(judgement.plan, judgement.subject.names))
     sentences.append(_without_payments(judgement))
     constant = judgement.schedules["constant"]
     deters_constant = all(not window.empty for window in constant.windows_constant)
@@ -46,6 +46,16 @@ def verdict(judgement: Judgement) -> list[str]:
             + reason_of(judgement, constant)
         )
     return sentences + _precision(judgement) + _advice(judgement)
+
+
+def not_tried(plan: Plan) -> list[str]:
+    """What the audit did not try, as the report lists it."""
+    missing = ["collusion: two or more members deviating together", *_NEVER_TRIED]
+    if plan.app.folder:
+        missing.insert(0, "other samples than the app's own, such as a larger batch")
+    if not plan.deviations.momenta:
+        missing.insert(0, "a moving average of own updates, which sends less noise")
+    return missing
 
 
 def reason_of(judgement: Judgement, candidate: Candidate) -> str:
@@ -60,30 +70,50 @@ def reason_of(judgement: Judgement, candidate: Candidate) -> str:
     )
 
 
-def _price(judgement: Judgement) -> str:
+def _price(judgement: Judgement) -> list[str]:
     """Whether the proposed price holds, and what still gains at it."""
-    best, names, deviators = judgement.best, judgement.subject.names, judgement.plan.deviators
+    best, multiple = judgement.best, judgement.multiplier
+    sentences: list[str] = []
     if judgement.worth_range is None:
-        return "No price deters all of the rescalings and timings tried: " + reason_of(
-            judgement, best
+        reason = reason_of(judgement, best)
+        sentences.append(f"No price deters all of the misreports tried: {reason}")
+    else:
+        low, high = best.common
+        end = "∞" if math.isinf(high) else f"{high:.3g}"
+        unit = "times the profile" if best.kind == "profile" else "as C"
+        words = (
+            f"The {best.kind} price holds from {low:.3g} to {end} {unit} against the misreports "
+            f"tried. At {multiple:.3g} it holds {range_words(*judgement.worth_range)}, and "
         )
-    low, high = best.common
-    end = "∞" if math.isinf(high) else f"{high:.3g}"
-    unit = "times the profile" if best.kind == "profile" else "as C"
-    words = (
-        f"The {best.kind} price holds from {low:.3g} to {end} {unit} against the rescalings and "
-        f"timings tried. At {judgement.multiplier:.3g} it holds "
-        f"{range_words(*judgement.worth_range)}, and "
-    )
+        worst = _largest(judgement, harmful=True)
+        if worst is None:
+            words += "none of them gains anything at the others' expense."
+        else:
+            words += f"at the others' expense {worst}."
+        sentences.append(words)
+    helpful = _largest(judgement, harmful=False)
+    if helpful is not None:
+        sentences.append(
+            f"At nobody's expense {helpful}; that is a matter of the protocol, not of a price."
+        )
+    return sentences
+
+
+def _largest(judgement: Judgement, *, harmful: bool) -> str | None:
+    """Who gains most at the proposed price by harmful or by other misreports, in words."""
+    best, deviators = judgement.best, judgement.plan.deviators
     sizes = judgement.evidence.reward_sizes[list(deviators)]
-    choices = [best.best_response(judgement.multiplier, k) for k in range(len(deviators))]
+    choices = [
+        best.best_response(judgement.multiplier, k, harmful=harmful) for k in range(len(deviators))
+    ]
     k = int(np.argmax([gain / size for (_, gain), size in zip(choices, sizes, strict=True)]))
-    label, worst = choices[k]
-    if worst <= 0:
-        return words + "none of them gains anything."
-    return words + (
-        f"{names[deviators[k]]} gains {money(worst, judgement.plan.prices.currency)} by the best "
-        f"of them, “{label}”: {worst / sizes[k]:.2%} of that member's honest reward."
+    label, gain = choices[k]
+    if gain <= 0:
+        return None
+    return (
+        f"{judgement.subject.names[deviators[k]]} gains "
+        f"{money(gain, judgement.plan.prices.currency)} by the best of them, “{label}”: "
+        f"{gain / sizes[k]:.2%} of its honest reward"
     )
 
 
@@ -145,7 +175,7 @@ def _advice(judgement: Judgement) -> list[str]:
     factor, gains = judgement.larger_step
     plan = judgement.plan
     share = float(np.mean(gains / judgement.evidence.reward_sizes))
-    remedy = f"try --step {plan.protocol.step * factor:.3g}"
+    remedy = f"try --step {plan.protocol.make().step * factor:.3g}"
     if plan.app.folder:
         remedy = "try a larger learning rate in the app's configuration"
     return [
