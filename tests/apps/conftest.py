@@ -19,6 +19,7 @@ FEW = {
     "momenta": (),
     "pushes": (),
     "tilts": (),
+    "search": "off",
     "deviating": (0,),
 }
 

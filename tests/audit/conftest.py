@@ -15,6 +15,7 @@ RESCALINGS = {
     "batches": (),
     "pushes": (),
     "tilts": (),
+    "search": "off",
 }
 
 SMALL = Plan.of(

@@ -17,14 +17,21 @@ from verax.apps.look import AppFacts, look_at
 from verax.audit.api import Audit, audit_subject
 from verax.audit.plan import Plan
 from verax.audit.run.execute import total_rounds
+from verax.audit.search import search_rounds
 from verax.documents import options
 from verax.files import write_text
 
 #: Sections of a plan that an app decides itself.
 _DECIDED_BY_THE_APP = ("protocol", "record")
 
-#: An app takes longer than a simulation, so that fewer replicas are run unless more are asked for.
-_SEEDS = {"setting_seeds": 3, "judging_seeds": 4}
+#: An app takes longer than a simulation, so that less is tried unless more is asked for.
+_LESS = {
+    "setting_seeds": 3,
+    "judging_seeds": 4,
+    "reversals": (-3.0,),
+    "quiet_scales": (1.0, 1.5),
+    "search": "off",
+}
 
 
 def app_plan(
@@ -52,7 +59,7 @@ def app_plan(
                 f"--{one.name.replace('_', '-')} is for simulated tasks: the app decides that; "
                 "change its own configuration by --run-config"
             )
-    plan = start or Plan.of(**_SEEDS)
+    plan = start or Plan.of(**_LESS)
     plan = plan.changed(**{**chosen, "app": str(root), "clients": nodes, "rounds": 1_000})
     return on_messages(plan)
 
@@ -126,7 +133,7 @@ def audit_app(
     seconds = predicted_seconds(plan, facts, count)
     say(f"About {time_words(seconds)} on {count} processes.")
     if total is not None:
-        total(total_rounds(plan, plan.rounds))
+        total(total_rounds(plan, plan.rounds) + search_rounds(plan))
     audit = audit_subject(
         AppSubject(plan, facts, cache),
         plan,

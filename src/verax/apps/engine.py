@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verax.apps.app import FlowerApp, app_digest, load_app
-from verax.apps.cache import ReplyCache
+from verax.apps.cache import DEFAULT_LIMIT, ReplyCache
 from verax.apps.look import AppFacts
 from verax.apps.run import AppRun, losses_of, padded, run_app
 from verax.apps.scratch import in_scratch
@@ -91,6 +92,10 @@ class AppSubject:
         """An engine that loads the app when it computes its first run."""
         return AppEngine(plan, folder)
 
+    def runner(self, plan: Plan) -> AppRunner:
+        """The app, run in this process."""
+        return AppRunner(plan)
+
 
 @dataclass(frozen=True, eq=False)
 class AppResults:
@@ -102,6 +107,43 @@ class AppResults:
     present: NDArray[np.bool_]
     evaluations: list[Evaluation]
     diverged: NDArray[np.intp]
+
+
+class AppRunner:
+    """Runs an app with one behaviour after the other, in this process."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._lock = plan, threading.Lock()
+        self._app = load_app(plan.app.folder, plan.app.run_config)
+        self._folder = tempfile.TemporaryDirectory(prefix="verax-app-")
+        self._cache = ReplyCache(Path(self._folder.name) / REPLIES, DEFAULT_LIMIT)
+
+    def run(self, seed: int, behaviours: Sequence[Behaviour]) -> AppResults:
+        """One run at a time: an app may use global state."""
+        with self._lock:
+            each = [_results(self._once(seed, one), self._plan) for one in behaviours]
+        first = each[0]
+        statistics = {
+            name: np.concatenate([getattr(one.statistics, name) for one in each])
+            for name, values in first.statistics._asdict().items()
+            if values is not None
+        }
+        losses = np.concatenate([one.evaluations[-1].loss for one in each])
+        return AppResults(
+            0,
+            Statistics(**statistics),
+            np.concatenate([one.loss for one in each]),
+            first.present,
+            [Evaluation(self._plan.rounds, losses, np.full_like(losses, np.nan))],
+            np.concatenate([one.diverged for one in each]),
+        )
+
+    def _once(self, seed: int, behaviour: Behaviour) -> AppRun:
+        plan = self._plan
+        app, scratch = self._app.of_replica(seed, plan.app.seed_key), Path(self._folder.name)
+        with in_scratch(scratch, scratch / "app.log"):
+            clients = app.clients(plan.task.clients, seed)
+            return run_app(app, clients, seed, self._cache, behaviour, plan.rounds)
 
 
 class AppEngine:

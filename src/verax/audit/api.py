@@ -23,6 +23,7 @@ from verax.audit.plan import Plan
 from verax.audit.run.execute import run
 from verax.audit.run.simulated import TaskSubject
 from verax.audit.run.subject import Subject
+from verax.audit.search import responses
 from verax.audit.show.report import write_report
 from verax.audit.show.summary import summarise
 from verax.files import write_text
@@ -134,7 +135,8 @@ def audit_subject(
             progress=progress,
         )
         judgement = judge(plan, subject, folder)
-        summary = summarise(judgement, folder)
+        found = responses(judgement, subject, folder, progress or (lambda rounds: None))
+        summary = summarise(judgement, found, folder)
     if out is None:
         return Audit(judgement, summary, None)
     write_text(folder / "audit.json", json.dumps(summary, indent=1, ensure_ascii=False))

@@ -112,7 +112,8 @@ class RunInputs:
         T, N = rounds, len(sizes)
         dtype = np.float64 if jax.config.read("jax_enable_x64") else np.float32
         self._scales = np.stack([run.scales(T, N) for run in runs], axis=1).astype(dtype)
-        self.reporting = runs[0].reporting if runs[0].program[0] is not None else None
+        self.program = runs[0].program
+        self.reporting = runs[0].reporting if self.program[0] is not None else None
         self._deviators = [run.deviators[0] if run.deviators else 0 for run in runs]
         self.clients = np.array(self._deviators)
         self._parameters: dict[str, Any] = {}

@@ -157,6 +157,8 @@ class Simulator:
         numbers = task.clients * self.parameters
         self.streams = task.clients > GRAM_LIMIT and numbers > self._limits.held
         self._check_memory(numbers)
+        # Reportings with the same program are compiled once, for the first of them.
+        self._compiled: dict[Any, Reporting | None] = {}
         quick = QUICK_COMPILE if small or rounds < _FEW_ROUNDS else None
         self._advance = jax.jit(self._scan, static_argnames="reporting", compiler_options=quick)
         self._evaluate = jax.jit(jax.vmap(self._test_losses), compiler_options=quick)
@@ -327,7 +329,7 @@ class Simulator:
             inputs.segment(state.round, length),
             inputs.clients,
             jax.random.key(inputs.seeds.noise),
-            reporting=inputs.reporting,
+            reporting=self._compiled.setdefault(inputs.program, inputs.reporting),
         )
         by_run = jax.tree.map(lambda part: np.swapaxes(np.asarray(part), 0, 1), record)
         return TrainingState(params, memory, state.round + length), by_run

@@ -180,6 +180,9 @@ class DeviationPlan:
         (-0.5,), "Part of the last aggregate that is added; below 0 it is pushed away from."
     )
     tilts: tuple[float, ...] = option((0.5, 2.0), "Scales of the second half of the model alone.")
+    search: str = option(
+        "quick", "How long to search for each member's best policy: quick, thorough or off."
+    )
     reportings: tuple[str, ...] = option(
         (), "Another reporting: its JSON form or module:name; may be repeated."
     )
@@ -189,6 +192,8 @@ class DeviationPlan:
             raise ValueError("the grid of scales is empty; give at least 1 and one other scale")
         if 1.0 not in self.scales:
             raise ValueError(f"the grid of scales {self.scales} lacks 1, which is honesty")
+        if self.search not in ("quick", "thorough", "off"):
+            raise ValueError(f"search is {self.search!r}, must be quick, thorough or off")
         for phase in self.phases:
             if len(phase) != 3:
                 raise ValueError(f"a phase is [a_early, a_late, switch], got {list(phase)}")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from verax.audit.run.runs import RunBatch, all_runs, batches_of, branch_rounds
 from verax.audit.run.subject import Description, Progress, StoppedError
 from verax.files import write_text, write_with
 from verax.learning import (
+    Behaviour,
     Outcome,
     Seeds,
     Simulator,
@@ -110,6 +112,21 @@ class TaskSubject:
     def engine(self, plan: Plan, folder: Path) -> SimulatorEngine:
         """Simulators for all aggregators of the plan."""
         return SimulatorEngine(plan, self.task, folder)
+
+    def runner(self, plan: Plan) -> SimulatorRunner:
+        """The simulator."""
+        return SimulatorRunner(plan, self.task)
+
+
+class SimulatorRunner:
+    """Runs behaviours with the compiled simulator."""
+
+    def __init__(self, plan: Plan, task: Task) -> None:
+        self._simulator = Simulator(task, plan.protocol.make(), plan.rounds)
+
+    def run(self, seed: int, behaviours: Sequence[Behaviour]) -> Outcome:
+        """All of them in one batch."""
+        return self._simulator.run(Seeds.of(seed), behaviours)
 
 
 class SimulatorEngine:

@@ -8,7 +8,7 @@ runs.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from verax.audit.plan import Plan
 from verax.audit.run.record import RunResults
 from verax.audit.run.runs import RunBatch
+from verax.learning import Behaviour
 from verax.mechanism.audited import MessageKind
 from verax.mechanism.weights import WeightKind
 
@@ -68,6 +69,14 @@ class Engine(Protocol):
         ...
 
 
+class Runner(Protocol):
+    """Runs a subject with any behaviours, without a record; the search does."""
+
+    def run(self, seed: int, behaviours: Sequence[Behaviour]) -> RunResults:
+        """Run all behaviours, which have the same program, from the first round to the last."""
+        ...
+
+
 class Subject(Protocol):
     """Something that can be audited."""
 
@@ -103,4 +112,8 @@ class Subject(Protocol):
 
     def engine(self, plan: Plan, folder: Path) -> Engine:
         """An engine that works in the folder of a record."""
+        ...
+
+    def runner(self, plan: Plan) -> Runner:
+        """What runs it apart from a record."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from verax import __version__
 from verax.amounts import money, number
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import Window, interval
+from verax.audit.search import FoundResponse
 from verax.audit.show.verdict import not_tried, reason_of, verdict
 from verax.game import Reporting
 
@@ -34,8 +36,8 @@ SCHEDULE_WORDS = {
 }
 
 
-def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
-    """Everything, as plain JSON values."""
+def summarise(judgement: Judgement, found: Sequence[FoundResponse], folder: Path) -> dict[str, Any]:
+    """Everything, as plain JSON values; `found` are the best responses that were searched."""
     plan, evidence, best = judgement.plan, judgement.evidence, judgement.best
     low, high = best.common
     similarity = _similarity(judgement, folder)
@@ -46,7 +48,7 @@ def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
         "message": judgement.description.message,
         "rule": judgement.main.rule.name,
         "settings": _settings(judgement) + _similarity_words(similarity),
-        "verdict": verdict(judgement),
+        "verdict": verdict(judgement, found),
         "currency": plan.prices.currency,
         "worth": np.broadcast_to(plan.prices.worth, plan.task.clients).tolist(),
         "worth_range": _worth_range(judgement),
@@ -61,6 +63,7 @@ def summarise(judgement: Judgement, folder: Path) -> dict[str, Any]:
         "reason": None if best.holds else reason_of(judgement, best),
         "proposed": {"schedule": best.kind, "price": judgement.multiplier},
         "clients": [_client(judgement, k) for k in range(len(plan.deviators))],
+        "search": [_response(judgement, one) for one in found],
         "profile": _profile(judgement),
         "payments": _payments(judgement),
         "rules": [asdict(row) for row in judgement.comparison],
@@ -141,6 +144,23 @@ def _at_proposed_price(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
         "others_loss": _interval(losses.mean(axis=1)),
         "others_gain": _interval(others),
         "effect": effect,
+    }
+
+
+def _response(judgement: Judgement, found: FoundResponse) -> dict[str, Any]:
+    """A best response that the search found, on the judging seeds."""
+    size = float(judgement.evidence.reward_sizes[found.client])
+    return {
+        "price": found.price,
+        "client": found.client,
+        "name": judgement.subject.names[found.client],
+        "gain": _interval(found.gains),
+        "gain_share": float(found.gains.mean()) / size,
+        "others_gain": _interval(found.others),
+        "harmful": found.harmful(judgement),
+        "words": found.policy.describe(judgement.plan.rounds),
+        "policy": json.loads(found.policy.text),
+        "runs": found.runs,
     }
 
 

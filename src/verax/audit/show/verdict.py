@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import interval, seeds_needed
 from verax.audit.judge.worth import range_words, worth_sentence
 from verax.audit.plan import Plan
+from verax.audit.search import FoundResponse
 
 #: What no audit tries; the report says so.
 _NEVER_TRIED = (
@@ -30,9 +32,10 @@ KNOWN_HOLE = (
 )
 
 
-def verdict(judgement: Judgement) -> list[str]:
-    """The audit in a few sentences."""
+def verdict(judgement: Judgement, found: Sequence[FoundResponse] = ()) -> list[str]:
+    """The audit in a few sentences; `found` are the best responses that were searched."""
     sentences = _price(judgement)
+    sentences[1:1] = _searched(judgement, [one for one in found if one.price == "proposed"])
     quiet = judgement.plan.deviations.momenta and judgement.plan.deviations.batches
     if judgement.description.message == "gradient" and not quiet:
         sentences.append(KNOWN_HOLE)
@@ -97,6 +100,33 @@ def _price(judgement: Judgement) -> list[str]:
             f"At nobody's expense {helpful}; that is a matter of the protocol, not of a price."
         )
     return sentences
+
+
+def _searched(judgement: Judgement, found: Sequence[FoundResponse]) -> list[str]:
+    """The most that a searched policy gains at the proposed price."""
+    if not found:
+        return []
+    sizes, names = judgement.evidence.reward_sizes, judgement.subject.names
+
+    def share(one: FoundResponse) -> float:
+        return float(one.gains.mean()) / float(sizes[one.client])
+
+    words = f"A search of {found[0].runs} runs for each member's best policy "
+    harmful = [one for one in found if one.harmful(judgement) and share(one) > 0]
+    if not harmful:
+        best = max(found, key=share)
+        return [
+            words
+            + f"found none that gains at the others' expense; the best gains {share(best):.2%}."
+        ]
+    worst = max(harmful, key=share)
+    gain, low, high = interval(worst.gains)
+    return [
+        words + f"found that {names[worst.client]} gains "
+        f"{money(gain, judgement.plan.prices.currency)} [{number(low)}, {number(high)}], "
+        f"{share(worst):.2%} of its honest reward, at the others' expense "
+        f"({worst.policy.describe(judgement.plan.rounds)})."
+    ]
 
 
 def _largest(judgement: Judgement, *, harmful: bool) -> str | None:

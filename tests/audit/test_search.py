@@ -1,0 +1,118 @@
+"""The searched best response: exact on quadratics, reproducible, kept, judged on other seeds."""
+
+import json
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from tests.audit.conftest import RESCALINGS
+from verax.audit import Plan, audit
+from verax.audit.plan.task import task_of
+from verax.audit.search.space import PolicySpace
+from verax.game import LargerBatch, Noise, Policy, Quadratics, Scale, Stretch, Timed
+from verax.mechanism import refined_blocks
+from verax.tasks import quadratics
+
+T, STEP, START = 3, 0.2, np.array([1.0])
+#: In one dimension every message is a multiple of the update, so that the best scale per round is
+#: the best response of all.
+GAME = Quadratics.of([1.0, 2.0, 0.5], [[0.0], [1.5], [3.0]])
+FEW = {
+    **RESCALINGS,
+    "rounds": T,
+    "scales": (0.5, 1.0, 2.0),
+    "phases": (),
+    "surges": (),
+    "noises": (),
+    "setting_seeds": 1,
+    "judging_seeds": 2,
+}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search") / "audit"
+    return audit(quadratics(GAME, START), out=folder, step=STEP, **{**FEW, "search": "thorough"})
+
+
+def test_it_finds_the_exact_best_response(found):
+    """Against L-BFGS on the exact utility, per member, at the proposed and the constant price."""
+    judgement, steps = found.judgement, np.full(T, STEP)
+    constant = judgement.schedules["constant"]
+    prices = {
+        "proposed": judgement.multiplier * judgement.best.price.per_round(),
+        "constant": constant.best[0] * constant.price.per_round(),
+    }
+    compared = 0
+    for one in found.summary["search"]:
+        if one["price"] == "none":
+            continue
+        price = np.broadcast_to(prices[one["price"]], (T, 3))
+        rng = np.random.default_rng(0)
+        exact = GAME.best_timed(one["client"], START, steps, price, bounds=(-20, 20), rng=rng)
+        assert one["gain"]["mean"] == pytest.approx(exact.gain, rel=0.02, abs=2e-4)
+        compared += exact.gain > 1e-3
+    assert compared >= 2  # otherwise nothing was searched for
+
+
+def test_what_was_found_is_kept(found):
+    kept = json.loads((found.folder / "search.json").read_text())
+    again = audit(
+        quadratics(GAME, START), out=found.folder, step=STEP, **{**FEW, "search": "thorough"}
+    )
+    assert again.summary["search"] == found.summary["search"]
+    assert json.loads((found.folder / "search.json").read_text()) == kept
+    assert "A search of" in found.summary["verdict"][1]
+
+
+def test_the_same_plan_finds_the_same_and_leaves_numpys_generator_alone():
+    plan = Plan.of(**{**FEW, "search": "quick"}, step=STEP)
+    np.random.seed(3)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    one, two = (audit(quadratics(GAME, START), plan).summary["search"] for _ in range(2))
+    assert one == two
+    assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+def test_without_a_price_it_is_as_good_as_the_grid():
+    """On a real task: each row stands on the judging seeds and says who is harmed."""
+    options = {**FEW, "rounds": 6, "search": "quick", "setting_seeds": 3}
+    plan = Plan.of(**options, model="softmax", step=0.5)
+    summary = audit(task_of(plan), plan).summary
+    rows = {(one["price"], one["client"]): one for one in summary["search"]}
+    assert set(rows) == {(p, c) for p in ("proposed", "constant", "none") for c in range(3)}
+    for client in range(3):  # without a price it gains at least what the best of the grid gains
+        best = max(d["reward_gain"]["mean"] for d in summary["clients"][client]["deviations"])
+        assert rows["none", client]["gain"]["mean"] > 0.9 * best
+
+
+@pytest.mark.parametrize(
+    "reporting",
+    [
+        Scale(3.0),
+        Stretch(-2.0, 7, 8),
+        Policy((1.5,), memory=0.9, own=(1.0,)),
+        Policy(memory=0.5, aggregate=(-0.5,), tilt=2.0),
+    ],
+)
+def test_points_and_policies_correspond(reporting):
+    blocks = refined_blocks(8)
+    space = PolicySpace(blocks)
+    policy = space.policy(space.point(reporting))
+    rng = np.random.default_rng(0)
+    wanted = {"scale": reporting.scales(8)}
+    if isinstance(reporting, Policy):
+        wanted = reporting.parameters(8, rng)
+    found = policy.parameters(8, rng)
+    for name, values in wanted.items():
+        assert_allclose(found[name], values, rtol=1e-9, atol=1e-9)
+
+
+def test_other_reportings_are_no_points():
+    space = PolicySpace(refined_blocks(30))
+    assert space.point(Noise(1.0)) is None
+    assert space.point(LargerBatch(0)) is None
+    assert space.policy(np.zeros(space.dimension)).describe(30) == "honest"
+    half = space.policy(space.point(Timed(0.5, 2.0, 0.5)))
+    assert half.scale[0] == pytest.approx(0.5)
