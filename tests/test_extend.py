@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from tests.audit.conftest import RESCALINGS
 from tests.command import verax
 from tests.own_parts import FlipBias, FlipLabels, MidRange, NormRule, RootReward, wards
 from verax.audit import audit
@@ -35,6 +36,7 @@ OPTIONS = {
     "noises": (),
     "setting_seeds": 1,
     "judging_seeds": 2,
+    **RESCALINGS,
 }
 
 

@@ -287,6 +287,7 @@ def test_a_task_of_ones_own_goes_through_the_api(tmp_path):
     )
     found = audit(
         task,
+        **RESCALINGS,
         rounds=10,
         step=0.5,
         scales=(0.5, 1.0, 3.0),

@@ -112,6 +112,8 @@ class AppResults:
 class AppRunner:
     """Runs an app with one behaviour after the other, in this process."""
 
+    work = 0.0  # only the app knows
+
     def __init__(self, plan: Plan) -> None:
         self._plan, self._lock = plan, threading.Lock()
         self._app = load_app(plan.app.folder, plan.app.run_config)

@@ -122,7 +122,10 @@ class SimulatorRunner:
     """Runs behaviours with the compiled simulator."""
 
     def __init__(self, plan: Plan, task: Task) -> None:
-        self._simulator = Simulator(task, plan.protocol.make(), plan.rounds)
+        protocol = plan.protocol.make()
+        self._simulator = Simulator(task, protocol, plan.rounds)
+        steps = float(protocol.steps_of(self._simulator.sizes).sum())
+        self.work = plan.rounds * steps * task.parameters
 
     def run(self, seed: int, behaviours: Sequence[Behaviour]) -> Outcome:
         """All of them in one batch."""

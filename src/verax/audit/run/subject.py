@@ -72,6 +72,9 @@ class Engine(Protocol):
 class Runner(Protocol):
     """Runs a subject with any behaviours, without a record; the search does."""
 
+    #: About how many numbers are computed in a run; 0 if that is not known.
+    work: float
+
     def run(self, seed: int, behaviours: Sequence[Behaviour]) -> RunResults:
         """Run all behaviours, which have the same program, from the first round to the last."""
         ...

@@ -10,7 +10,7 @@ import numpy as np
 
 from verax.audit.judge.judgement import Judgement
 from verax.audit.run.subject import Progress, Subject
-from verax.audit.search.search import FoundResponse, search
+from verax.audit.search.search import QUICK_WORK, FoundResponse, search
 from verax.files import write_text
 from verax.game import Policy, reporting_of
 
@@ -18,7 +18,10 @@ from verax.game import Policy, reporting_of
 def responses(
     judgement: Judgement, subject: Subject, folder: Path, progress: Progress
 ) -> list[FoundResponse]:
-    """The best responses at the judged prices; an empty list if the plan asks for no search."""
+    """The best responses at the judged prices.
+
+    An empty list if the plan asks for no search, or for a quick one where a run takes long.
+    """
     plan = judgement.plan
     if plan.deviations.search == "off":
         return []
@@ -28,7 +31,10 @@ def responses(
         kept = json.loads(path.read_text(encoding="utf-8"))
         if kept["of"] == of:
             return [_from_json(one) for one in kept["found"]]
-    found = search(judgement, subject.runner(plan), progress)
+    runner = subject.runner(plan)
+    if plan.deviations.search == "quick" and runner.work > QUICK_WORK:
+        return []
+    found = search(judgement, runner, progress)
     kept = {"of": of, "found": [_to_json(one) for one in found]}
     write_text(path, json.dumps(kept, indent=1))
     return found

@@ -104,8 +104,10 @@ def _price(judgement: Judgement) -> list[str]:
 
 def _searched(judgement: Judgement, found: Sequence[FoundResponse]) -> list[str]:
     """The most that a searched policy gains at the proposed price."""
-    if not found:
+    if not found and judgement.plan.deviations.search == "off":
         return []
+    if not found:
+        return ["No policy was searched, because a run takes long; --search thorough does it."]
     sizes, names = judgement.evidence.reward_sizes, judgement.subject.names
 
     def share(one: FoundResponse) -> float:
