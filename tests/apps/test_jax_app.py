@@ -49,6 +49,7 @@ def test_the_audit_of_an_app_is_that_of_its_task(tmp_path):
         step=0.5,
         batch=32,
         local_steps=5,
+        batches=(),
         aggregator="weighted-mean:" + ",".join(f"{size:g}" for size in SIZES),
         **FEW,
     )

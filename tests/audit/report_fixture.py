@@ -168,6 +168,19 @@ def make_audit(clients=3, seed=0):
         "reason": None,
         "proposed": {"schedule": "profile", "price": 1.0},
         "clients": members,
+        "search": [
+            {
+                "price": "proposed",
+                "client": 0,
+                "name": "client 0",
+                "gain": {"mean": 0.0021, "low": 0.001, "high": 0.0032},
+                "gain_share": 0.0084,
+                "others_gain": {"mean": -0.0012, "low": -0.002, "high": 0.0},
+                "harmful": False,
+                "words": "own momentum 0.9",
+                "runs": 160,
+            }
+        ],
         "profile": _profile(rng, clients),
         "payments": payments,
         "rules": [

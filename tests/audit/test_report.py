@@ -92,6 +92,8 @@ def test_tables_show_the_audit(tmp_path):
     for text in (*audit["verdict"], *SCHEDULES.values(), "4 set the price, 8 judged", "collusion"):
         assert text in re.sub("&#39;", "'", page)
     assert page.count("a late surge gains more than the price takes</small>") == 3
+    assert "0.84 %" in page
+    assert "own momentum 0.9</td>" in page
 
 
 @pytest.mark.parametrize("make", [make_audit, sparse_audit, hostile_audit])
