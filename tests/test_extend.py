@@ -35,6 +35,7 @@ OPTIONS = {
     "surge_rounds": (1,),
     "noises": (),
     "setting_seeds": 1,
+    "choosing_seeds": 1,
     "judging_seeds": 2,
     **RESCALINGS,
 }

@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import tomli_w
 
+from verax.text import printable, shown
+
 _T = TypeVar("_T")
 
 
@@ -49,7 +51,7 @@ def options(kind: type, path: tuple[str, ...] = ()) -> Iterator[Option]:
 def read(kind: type[_T], document: Any, name: str = "") -> _T:
     """A value of a dataclass from a table of a document; absent fields have their defaults."""
     if not isinstance(document, dict):
-        raise ValueError(f"{name} must be a table, is {document!r}")
+        raise ValueError(f"{name} must be a table, is {shown(document)}")
     table: dict[str, Any] = {**document}
     prefix = f"{name}." if name else ""
     hints = get_type_hints(kind)
@@ -61,7 +63,7 @@ def read(kind: type[_T], document: Any, name: str = "") -> _T:
         elif declared.default is MISSING and declared.default_factory is MISSING:
             raise ValueError(f"{prefix}{declared.name} is missing")
     if table:
-        raise ValueError(f"unknown field {prefix}{next(iter(table))}")
+        raise ValueError(f"unknown field {prefix}{printable(next(iter(table)), 80)}")
     return kind(**values)
 
 
@@ -80,16 +82,20 @@ def read_value(kind: Any, value: Any, name: str) -> Any:
     if kind is int:
         return _typed(value, int, name, "a whole number")
     if kind is float:
-        return float(_typed(value, (int, float), name, "a number"))
+        return _float(_typed(value, (int, float), name, "a number"), name)
     if get_origin(kind) is tuple:
         item = get_args(kind)[0]
         if get_origin(item) is tuple:  # a number, or a list of numbers and lists of numbers
             rows = value if isinstance(value, list) else [value]
             return tuple(
-                tuple(map(float, _each(row if isinstance(row, list) else [row], float, name)))
+                tuple(
+                    _float(one, name)
+                    for one in _each(row if isinstance(row, list) else [row], float, name)
+                )
                 for row in rows
             )
-        return tuple(item(one) for one in _each(value, item, name))
+        convert = _float if item is float else lambda one, _: item(one)
+        return tuple(convert(one, name) for one in _each(value, item, name))
     raise TypeError(f"{name} is declared as {kind}, which no document can hold")
 
 
@@ -117,6 +123,8 @@ def from_toml(kind: type[_T], text: str) -> _T:
         return read(kind, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"not TOML: {error}") from None
+    except RecursionError:
+        raise ValueError("not TOML that can be read: its lists are nested too deeply") from None
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:
@@ -127,8 +135,15 @@ def check_choice(name: str, value: str, choices: Any) -> None:
 
 def _typed(value: Any, kind: Any, name: str, words: str) -> Any:
     if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        raise ValueError(f"{name} must be {words}, is {value!r}")
+        raise ValueError(f"{name} must be {words}, is {shown(value)}")
     return value
+
+
+def _float(value: float, name: str) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # a whole number beyond float64
+        raise ValueError(f"{name} is {shown(value)}, must be at most about 1.8e308") from None
 
 
 def _each(values: Any, kind: type, name: str) -> list[Any]:
@@ -138,7 +153,7 @@ def _each(values: Any, kind: type, name: str) -> list[Any]:
         not isinstance(value, accepted) or isinstance(value, bool)
         for value in values  # pyright: ignore[reportUnknownVariableType]
     ):
-        raise ValueError(f"{name} must be a list of {words}, is {values!r}")
+        raise ValueError(f"{name} must be a list of {words}, is {shown(values)}")
     return list(values)  # pyright: ignore[reportUnknownArgumentType]
 
 

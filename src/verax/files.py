@@ -1,4 +1,7 @@
-"""Files that are whole or not there (written beside, synced, then renamed); the cache folder."""
+"""Files that are whole or not there (written beside, synced, then renamed); the cache folder.
+
+A new name is safe from a power failure only when its folder is synced too.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +20,26 @@ def write_with(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             write(file)
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        rename(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Give a file another name in its folder, for good: the folder is synced."""
+    old.replace(new)
+    sync_folder(new.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Write a folder's names to the disk, where the system can do that."""
+    if os.name != "posix":
+        return
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def write_bytes(path: Path, content: bytes) -> None:

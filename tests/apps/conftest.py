@@ -9,12 +9,14 @@ from verax.apps.app import load_app
 #: A few misreports of one member on a few seeds: enough to see every part of an audit.
 FEW = {
     "setting_seeds": 1,
+    "choosing_seeds": 1,
     "judging_seeds": 2,
     "scales": (0.5, 1.0, 3.0),
     "phases": (),
     "surges": (5.0,),
     "surge_rounds": (1,),
-    "reversals": (),
+    "block_scales": (),
+    "absences": (),
     "noises": (),
     "momenta": (),
     "pushes": (),

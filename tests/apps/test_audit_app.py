@@ -13,16 +13,20 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 from flwr.clientapp import ClientApp
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from tests.apps.conftest import CLINICS, FEW
 from verax.apps.api import app_plan, audit_app
 from verax.apps.budget import fitted, predicted_seconds
+from verax.apps.engine import AppRunner
 from verax.apps.look import look_at
 from verax.apps.rehearsal import rehearsal
 from verax.audit import Plan
+from verax.audit.judge import judge
 from verax.audit.run.record import load_runs
+from verax.audit.search import SearchResults
+from verax.audit.show.summary import summarise
 from verax.flower.local import LocalGrid
 from verax.flower.pairing import paired
 
@@ -66,7 +70,10 @@ def test_an_app_is_audited_like_any_task(audited):
 
 def test_the_verdict_says_how_many_seeds_the_tolerance_takes(audited):
     """The interval, computed here from the values of every seed with SciPy's distribution."""
-    summary = audited[0].summary
+    audit, _ = audited
+    judgement = audit.judgement
+    strict = judge(judgement.plan.changed(tolerance=1e-5), judgement.subject, audit.folder)
+    summary = summarise(strict, SearchResults(), audit.folder)
     kind, price = summary["proposed"]["schedule"], summary["proposed"]["price"]
     (client,) = summary["clients"]
     gains = np.array(
@@ -85,6 +92,27 @@ def test_the_verdict_says_how_many_seeds_the_tolerance_takes(audited):
     needed = int(re.search(r"--judging-seeds (\d+)", sentence).group(1))
     assert half_width(needed) <= client["tolerance"] < half_width(needed - 1)
     assert sentence.startswith("Precision: on 2 seeds the gain of the best misreport is known to ±")
+
+
+def test_a_runner_runs_the_app_as_the_record_does(audited):
+    """The search runs apps without a record; the same behaviour gives the same numbers."""
+    audit, _ = audited
+    plan = audit.judgement.plan
+    runner = AppRunner(plan)
+    for recorded in load_runs(audit.folder)[-2:]:
+        again = runner.run(recorded.run.seed, [recorded.run.behaviour(3)])
+        assert_array_equal(again.evaluations[-1].loss[0], recorded.loss)
+        assert_allclose(again.statistics.norms[0], recorded.statistics.norms, rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_an_apps_best_policy_is_searched(tmp_path):
+    audit = audit_app(CLINICS, 3, out=tmp_path / "audit", **{**SMALL, "search": "quick"})
+    found = {one["price"]: one for one in audit.summary["search"]}
+    assert set(found) == {"proposed", "constant", "none"}
+    best = max(d["reward_gain"]["mean"] for d in audit.summary["clients"][0]["deviations"])
+    assert found["none"]["gain"]["mean"] > 0.9 * best
+    assert "A search of 80 runs" in audit.summary["verdict"][1]
 
 
 def test_the_app_left_nothing_where_the_audit_was_started(audited):
@@ -113,9 +141,11 @@ COMMAND = [
         "--clients",
         "3",
     ),
-    *("--setting-seeds", "1", "--judging-seeds", "2", "--scales", "0.5,1,3"),
+    *("--setting-seeds", "1", "--choosing-seeds", "1", "--judging-seeds", "2"),
+    *("--scales", "0.5,1,3"),
     *("--phases", "0.5,2,0.5", "--surges", "5", "--surge-rounds", "1", "--noises", ""),
-    *("--deviating", "0", "--reversals", "", "--momenta", "", "--pushes", "", "--tilts", ""),
+    *("--deviating", "0", "--block-scales", "", "--absences", "", "--momenta", ""),
+    *("--pushes", "", "--tilts", ""),
     *("--run-config", "num-server-rounds=4"),
 ]
 
@@ -255,7 +285,7 @@ def test_a_budget_leaves_out_and_says_what(audited):
     assert predicted_seconds(less, facts, 2) <= whole / 2
     assert words[0] == "To fit the budget: 2 seeds set the price and 3 judge."
     assert fitted(plan, facts, 2, whole) == (plan, [])
-    few = plan.changed(setting_seeds=1, judging_seeds=2)
+    few = plan.changed(setting_seeds=1, choosing_seeds=1, judging_seeds=2)
     seconds = predicted_seconds(few, facts, 2)
     less, words = fitted(few, facts, 2, 0.9 * seconds)
     assert less.seeds == few.seeds  # what the user asked for is never raised

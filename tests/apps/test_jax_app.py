@@ -21,8 +21,15 @@ APP = Path(__file__).parents[2] / "examples" / "flower-digits"
 TRAINING = "step=0.5 local-steps=5 evaluate=false"
 TASK = digits(3, "mlp")
 SIZES = tuple(float(len(batch[0])) for batch in TASK.train)
-# FedAvg weighs by examples; charged are effective updates, N times the share of the aggregate.
-EFFECTIVE = (3 * np.array(SIZES) / sum(SIZES)) ** 2
+# FedAvg weighs by examples; charged are effective updates. With three members, E of the first is
+# (b + c)² / (b² + c²).
+A, B, C = SIZES
+EFFECTIVE = np.array(
+    [
+        (1 + (y + z) ** 2 / (y * y + z * z)) * x / (A + B + C)
+        for x, y, z in ((A, B, C), (B, A, C), (C, A, B))
+    ]
+) ** 2  # fmt: skip
 
 
 def test_a_jax_app_trains_as_the_simulator_does():

@@ -41,6 +41,10 @@ def by_hand(replica, scales):
         w = (0.1 * np.random.randn(5)).astype(np.float32)
     sizes = np.array([len(patients(Node(i), "train")[0]) for i in range(N)])
     weights = sizes / sizes.sum()
+    others = [np.delete(sizes, i) for i in range(N)]  # how many they are, counted by their weight
+    counted = [
+        (1 + rest.sum() ** 2 / (rest**2).sum()) * w for rest, w in zip(others, weights, strict=True)
+    ]
     norms = np.zeros((T, N))
     kind = zlib.crc32(b"train")
     for t in range(1, T + 1):
@@ -56,7 +60,7 @@ def by_hand(replica, scales):
                 own -= 0.5 * x[rows].T @ error / len(rows)
             update = scales[t - 1][i] * (own.astype(np.float32).astype(float) - w)
             replies.append((w + update).astype(np.float32))
-            norms[t - 1, i] = (N * weights[i]) ** 2 * np.sum((replies[-1].astype(float) - w) ** 2)
+            norms[t - 1, i] = counted[i] ** 2 * np.sum((replies[-1].astype(float) - w) ** 2)
         w = sum(share * reply for share, reply in zip(weights, replies, strict=True))
         w = w.astype(np.float32)
     return norms, [loss_of(w, *patients(Node(i), "test")) for i in range(N)]

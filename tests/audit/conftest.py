@@ -10,12 +10,14 @@ from verax.audit.plan.task import task_of
 #: Rescalings, timings and noise alone, as in the paper.
 RESCALINGS = {
     "protocol": "fedsgd",
-    "reversals": (),
+    "block_scales": (),
+    "absences": (),
     "momenta": (),
     "batches": (),
     "pushes": (),
     "tilts": (),
     "search": "off",
+    "rules": ("squared-norm", "squared-distance", "groves-ledyard", "spot-audit"),
 }
 
 SMALL = Plan.of(
@@ -31,6 +33,7 @@ SMALL = Plan.of(
     reportings=('{"kind": "directional", "a": 1.5, "angle": 0.5}',),
     robust=("median",),
     setting_seeds=2,
+    choosing_seeds=1,
     judging_seeds=3,
 )
 

@@ -112,6 +112,7 @@ def _profile(rng, clients):
             [_spread(rng, 3 * p * np.sqrt(n), 0.01) for p in row]
             for row, n in zip(prices, length, strict=True)
         ],
+        "undeterred": [{"block": 0, "reason": "nobody has a price"}],
     }
 
 
@@ -178,7 +179,54 @@ def make_audit(clients=3, seed=0):
                 "others_gain": {"mean": -0.0012, "low": -0.002, "high": 0.0},
                 "harmful": False,
                 "words": "own momentum 0.9",
+                "scales": [1.0, 1.5, 0.5],
                 "runs": 160,
+            }
+        ],
+        "tried": [
+            {
+                "kind": "timing",
+                "tried": 12,
+                "client": 0,
+                "name": "client 0",
+                "label": "scale 5 in the last round",
+                "gain_share": {"mean": 0.0123, "low": 0.01, "high": 0.015},
+                "others_share": {"mean": -0.02, "low": -0.03, "high": -0.01},
+                "harmful": True,
+            }
+        ],
+        "absences": [],
+        "pairs": [
+            {
+                "members": [0, 1],
+                "names": ["client 0", "client 1"],
+                "gain_share": {"mean": 0.004, "low": 0.001, "high": 0.007},
+                "others_share": {"mean": -0.001, "low": -0.002, "high": 0.0},
+                "harmful": False,
+                "scales": [[1.0, 2.0], [1.0, 1.5]],
+                "runs": 60,
+            }
+        ],
+        "everybody": [
+            {
+                "price": "none",
+                "start": 1.0,
+                "settled": False,
+                "scales": [[2.0, 2.5], [3.0, 3.5]],
+                "rise_by_member": [{"mean": -0.1, "low": -0.2, "high": 0.0}] * 2,
+                "rise": {"mean": -0.1, "low": -0.2, "high": 0.0},
+            }
+        ],
+        "noise": [
+            {
+                "client": 0,
+                "name": "client 0",
+                "source": "full batch",
+                "signal_share": [0.5, 0.25],
+                "predicted": 0.12,
+                "measured": 0.11,
+                "predicted_best": 0.3,
+                "measured_best": 0.28,
             }
         ],
         "profile": _profile(rng, clients),
@@ -187,6 +235,7 @@ def make_audit(clients=3, seed=0):
             {
                 "name": f"{rule}, {schedule}",
                 "worst_gain": float(0.02 * rng.random()),
+                "worst_share": float(0.02 * rng.random()),
                 "window": "0.8 … 1.3" if schedule == "profile" else "empty",
                 "honest_payment": float(0.1 * rng.random()),
                 "mean_loss": 0.26,

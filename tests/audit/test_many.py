@@ -37,6 +37,7 @@ def report(tmp_path_factory):
         phases=(),
         noises=(),
         setting_seeds=1,
+        choosing_seeds=1,
         judging_seeds=2,
     )
     return found, folder

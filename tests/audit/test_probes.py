@@ -28,6 +28,7 @@ PLAN = Plan.of(
     surges=(),
     noises=(),
     setting_seeds=1,
+    choosing_seeds=1,
     judging_seeds=2,
     probe=0.1,
 )

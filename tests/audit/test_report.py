@@ -382,10 +382,13 @@ def test_table_can_be_copied(page):
 
 def test_marks_tell_on_hover(page):
     from selenium.webdriver import ActionChains
+    from selenium.webdriver.support.ui import WebDriverWait
 
     mark = page.all("#curve [data-tip]")[3]
+    page.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", mark)
     ActionChains(page.driver).move_to_element(mark).perform()
-    assert page["#tip"].text == mark.get_attribute("data-tip")
+    tip = mark.get_attribute("data-tip")
+    WebDriverWait(page.driver, 30).until(lambda _: page["#tip"].text == tip)
     assert "gain" in page["#tip"].text
 
 

@@ -17,9 +17,10 @@ from verax.audit.run.record import read_part
 VERAX = Path(sys.executable).with_name("verax")
 COMMAND = ["audit", "--model", "softmax", "--rounds", "150", "--scales", "0.5,1,3", "--phases="]
 COMMAND += ["--surges", "5", "--surge-rounds", "1,60", "--noises", "0.5"]
-COMMAND += ["--setting-seeds", "1", "--judging-seeds", "2", "--deviating", "0"]
-COMMAND += ["--rules", "squared-norm", "--protocol", "fedsgd", "--reversals=", "--momenta="]
-COMMAND += ["--batches=", "--pushes=", "--tilts=", "--search", "off"]
+COMMAND += ["--setting-seeds", "1", "--choosing-seeds", "1", "--judging-seeds", "2"]
+COMMAND += ["--deviating", "0"]
+COMMAND += ["--rules", "squared-norm", "--protocol", "fedsgd", "--block-scales=", "--absences="]
+COMMAND += ["--momenta=", "--batches=", "--pushes=", "--tilts=", "--search", "off"]
 
 
 def start(folder, *more):

@@ -19,6 +19,7 @@ PLAN = Plan.of(
     surges=(),
     noises=(),
     setting_seeds=2,
+    choosing_seeds=1,
     judging_seeds=2,
 )
 

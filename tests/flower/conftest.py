@@ -6,8 +6,8 @@ from flwr.serverapp.strategy import FedAvg
 
 from verax.flower import PaidStrategy
 from verax.ledger import Book
-from verax.ledger.verify import verify
 from verax.mechanism import Weights
+from verax.verifier import verify
 
 from .grid import But, Honest, LocalGrid, model, nodes, numpy_of, reply_to, terms
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from verax.ledger import Book
-from verax.ledger.verify import verify
+from verax.verifier import verify
 
 APP = Path(__file__).parents[2] / "examples" / "flower-digits"
 SCRIPT = APP.parent / "federation.py"

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import pytest
 
-from verax.ledger.verify import verify
 from verax.mechanism import Terms
+from verax.verifier import verify
 
 from .engines import APP, Federation, alive
 

@@ -12,8 +12,8 @@ from flwr.app import Context, RecordDict
 
 from verax.game import Scale
 from verax.learning import Behaviour, Protocol, Seeds, Simulator
-from verax.ledger.verify import verify
 from verax.mechanism import Statistics, Terms, charge
+from verax.verifier import verify
 
 from .grid import LocalGrid, nodes
 

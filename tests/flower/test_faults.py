@@ -48,8 +48,8 @@ def test_kill_the_serverapp_between_aggregate_and_post(federation):
     lock = sqlite3.connect(federation.folder / "book.db", isolation_level=None)
     lock.execute("BEGIN IMMEDIATE")
     try:
-        second = kept / "serverapp" / f"round-{2:09d}.npz"  # written just before the post
-        federation.until(second.exists)
+        # The model is written just before the post, and gets its name just after.
+        federation.until(lambda: list((kept / "serverapp").glob("round-000000002.*.staged.npz")))
         below = descendants(federation.pid("superlink"))
         (victim,) = [pid for pid, c in below.items() if "serverapp" in c and is_leaf(pid, below)]
         os.kill(victim, signal.SIGKILL)

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import random
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from verax.game import (
     Sender,
     Timed,
 )
-from verax.ledger.verify import verify
 from verax.mechanism import Weights
+from verax.verifier import verify
 
 from .grid import context, model, nodes, numpy_of, reply_to, round_of, step, terms, training
 
@@ -205,7 +206,7 @@ def test_seeded_rounds_differ_where_messages_do_not_tell_the_round():
 
     @app.train()
     def train(message, context):
-        drawn.append(float(np.random.rand()))  # noqa: NPY002
+        drawn.append(random.random())
         return Message(RecordDict(), reply_to=message)
 
     for _ in range(2):

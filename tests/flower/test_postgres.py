@@ -4,7 +4,7 @@ from flwr.serverapp.strategy import FedAvg
 
 from verax.flower import PaidStrategy
 from verax.ledger import Book
-from verax.ledger.verify import verify
+from verax.verifier import verify
 
 from .grid import Honest, LocalGrid, model, nodes, terms
 

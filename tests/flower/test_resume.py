@@ -123,6 +123,68 @@ def test_a_post_that_fails_leaves_the_model(book_path):
     paid.book.close()
 
 
+@pytest.mark.parametrize("dies", [False, True])
+def test_of_two_servers_with_one_run_the_winner_keeps_its_model(dies, book, dying, tmp_path):
+    """Both train round 1; the one that posts second must not overwrite the other's model."""
+    kept = tmp_path / "kept"
+
+    def trained(client, ledger):
+        paid = PaidStrategy(FedAvg(), terms=terms(), ledger=ledger, run="spring", checkpoints=kept)
+        grid = LocalGrid(nodes(3), client)
+        messages = paid.configure_train(1, model(), ConfigRecord(), grid)
+        return paid, grid.send_and_receive(messages)
+
+    winner, replies = trained(Honest(), dying("after", 1) if dies else book)
+    loser, others = trained(Honest(size=3e-2), book)
+    if dies:  # after the post, before the model has its name
+        with pytest.raises(Killed):
+            winner.aggregate_train(1, replies)
+    else:
+        expected, _ = winner.aggregate_train(1, replies)
+    with pytest.raises(RuntimeError, match="was not booked"):
+        loser.aggregate_train(1, others)
+    expected = FedAvg().start(LocalGrid(nodes(3), Honest()), model(), 1).arrays
+    again = PaidStrategy(FedAvg(), ledger=book, run="spring", checkpoints=kept)
+    result = again.start(LocalGrid(nodes(3), Honest()), model(), 1)
+    for key, array in numpy_of(expected).items():
+        np.testing.assert_allclose(numpy_of(result.arrays)[key], array, rtol=1e-6)
+    assert [path.name for path in (kept / "spring").iterdir()] == ["round-000000001.npz"]
+
+
+def test_a_loser_that_was_killed_leaves_a_model_that_nobody_uses(run, book, dying, tmp_path):
+    """Its staged model is beside the winner's, whose server died as well."""
+    kept = {"run": "spring", "checkpoints": tmp_path / "kept"}
+    with pytest.raises(Killed):
+        run(Honest(size=3e-2), ledger=dying("before", 1), **kept)
+    with pytest.raises(Killed):
+        run(Honest(), ledger=dying("after", 1), **kept)
+    assert len(list((tmp_path / "kept" / "spring").iterdir())) == 2
+    ran = run(Honest(), rounds=2, **kept)
+    assert set(ran.result.train_metrics_clientapp) == {2}
+    whole = run(Honest(), rounds=2, federation="whole")
+    assert same(ran.result.arrays, whole.result.arrays)
+
+
+def test_the_folder_of_a_model_is_synced(tmp_path, monkeypatch):
+    """A name that is only in memory is lost with the power; the calls to the system are seen."""
+    import os
+    import stat
+
+    synced = []
+    real = os.fsync
+
+    def watched(number):
+        synced.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+        real(number)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    kept = Checkpoints(tmp_path, "spring")
+    kept.stage(1, model(), [], None)
+    assert synced == ["file", "folder", "folder"]  # the model, its folder, and the one above
+    kept.promote(1)
+    assert synced[3:] == ["folder"]
+
+
 def test_a_checkpoint_of_another_model_is_refused(run, tmp_path):
     run(rounds=1, run="spring", checkpoints=tmp_path / "kept")
     other = model()
@@ -132,10 +194,12 @@ def test_a_checkpoint_of_another_model_is_refused(run, tmp_path):
 
 
 def test_checkpoints_keep_order_types_and_bits(tmp_path):
-    kept = Checkpoints(tmp_path, "a/b ü")
+    kept = Checkpoints(tmp_path, "a%2F b ü")
     record = model(np.float16)
     for t in (1, 2, 3):
-        kept.save(t, record)
+        kept.stage(t, record, [], None)
+        assert kept.load(t) is None
+        kept.promote(t)
     assert kept.load(1) is None
     found = kept.load(3)
     assert list(found) == list(record)
@@ -163,14 +227,20 @@ def test_new_terms_hold_from_their_round_on(run, book):
     old, new = terms(0.5, weights=Weights("equal")), terms(0.25, weights=Weights("equal"))
     book.create_federation("federation", old)
     book.change_terms("federation", Terms.from_toml(new.to_toml()), from_round=2)
-    ran = run(agreed=old, rounds=2)
+    ran = run(agreed=new, rounds=2)
     assert ran.content(1)["price"] == [0.5]
     assert ran.content(2)["price"] == [0.25]
 
 
 def test_new_terms_that_a_server_cannot_charge_by_are_refused_before_the_round(run, book):
-    book.create_federation("federation", terms())
-    book.change_terms("federation", terms(rule="spot-audit"), from_round=2)
+    class Changing(Honest):
+        """While the first round is trained, the terms change from the second on."""
+
+        def train(self, i, request):
+            if i == 0:
+                book.change_terms("federation", terms(rule="spot-audit"), from_round=2)
+            return super().train(i, request)
+
     with pytest.raises(ValueError, match="spot-audit needs recomputed updates"):
-        run(agreed=terms(), rounds=2)
+        run(Changing(), rounds=2)
     assert [t for _, t, _, _ in book.rounds("federation")] == [1]

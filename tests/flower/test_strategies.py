@@ -58,7 +58,17 @@ def weights_of(name, client):
         raw = np.array(client.examples, float)
     else:
         return np.ones(COUNT)
-    return raw / raw.sum() * COUNT
+    return effective(raw)
+
+
+def effective(counts):
+    """(1 + E_i) w_i, in the plainest way: E_i is Kish's effective number of the others."""
+    result = []
+    for i, own in enumerate(counts):
+        others = [count for j, count in enumerate(counts) if j != i]
+        number = sum(others) ** 2 / sum(count**2 for count in others)
+        result.append((1 + number) * own / sum(counts))
+    return np.array(result)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -105,7 +115,7 @@ def test_rules_on_the_gram_matrix(rule, run):
         updates.append(
             np.concatenate([(after[k].astype(float) - before[k]).ravel() for k in before])
         )
-    share = np.array([10, 20, 30]) / 60 * 3
+    share = effective([10, 20, 30])
     m = {f"client-{i}": share[i] * updates[i] for i in range(3)}
     labels = [ran.labels()[n] for n in ran.content()["accounts"]]
     wanted = [[float(m[a] @ m[b]) for b in labels] for a in labels]

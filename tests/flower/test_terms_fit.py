@@ -15,8 +15,8 @@ from flwr.serverapp.strategy import FedAvg
 from verax.flower import PaidStrategy, identified, run_in_process
 from verax.flower.names import match_names
 from verax.ledger import Book
-from verax.ledger.verify import verify
 from verax.mechanism import Arrays, Audited, Policy, Price, Terms, Weights
+from verax.verifier import verify
 
 from .grid import (
     But,
@@ -140,9 +140,9 @@ def test_trap_10_with_stop_nothing_is_charged(run, book):
 
 
 def test_the_effective_norm_is_compared(run, caplog):
-    """Weights of 0.5, 0.5 and 2 count 0.25, 0.25 and 4 times; a weight of 2.5 counts 6.25 times."""
+    """Of 1, 1 and 3 examples, the last count (1 + 2)² (3/5)² = 3.24 times; of 10, 6.25 times."""
     by_count = terms(audited=audited(weights="reported"))
-    run(Honest(examples=(1, 1, 4)), agreed=by_count, run="in")
+    run(Honest(examples=(1, 1, 3)), agreed=by_count, run="in")
     assert "the audit saw" not in caplog.text
     run(Honest(examples=(1, 1, 10)), agreed=by_count, run="out")
     assert re.search(r"client-2 sent an update of effective squared norm 11\d\.", caplog.text)

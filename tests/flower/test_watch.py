@@ -76,7 +76,7 @@ def test_watch_in_a_terminal_with_more_members_than_lines(tmp_path):
         reports = [Report(f"m{i:02d}", statistic=1 + i / 100) for i in range(60)]
         reports[7] = Report("m07", "rejected", reason="holds NaN")
         book.post("clinics", "spring", 1, reports)
-        book.deposit("clinics", "m59", 123_456_789)
+        book.deposit("clinics", "m59", 123_456_789, reference="d")
     said = in_terminal(VERAX, "watch", path, "--once")
     last = said[said.rindex("round 1 of run spring") :]
     assert "and 48 members more" in last

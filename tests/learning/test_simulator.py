@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from verax.game import (
+    Absent,
     Adaptive,
     Directional,
     Honest,
@@ -25,6 +26,7 @@ from verax.learning import (
     Behaviour,
     Clipped,
     GeometricMedian,
+    JointBehaviour,
     Krum,
     Median,
     Protocol,
@@ -99,6 +101,39 @@ def test_fedavg_takes_local_steps_on_fresh_batches():
     moved = (1 - 0.9**3) * np.array([1.0, -3.0])
     assert_allclose(found.norms[0, 0], moved**2, rtol=1e-5)
     assert_allclose(found.state.params[0], 1.0 - moved.mean(), rtol=1e-6)
+
+
+def test_an_absent_client_sends_nothing_and_the_others_go_on():
+    """F_i = ½(θ − x_i)²: the model moves by the mean of those who take part."""
+    optima, absent = np.array([0.0, 1.0, 5.0]), Absent(((1, 1), (3, 3)))
+    simulator = Simulator(
+        quadratics(Quadratics.of([1.0, 1.0, 1.0], optima), [2.0]), Protocol(step=0.5), rounds=4
+    )
+    found = simulator.run(Seeds.of(0), [alone(2, absent), alone(0, Absent(((2, 4),)))])
+    masks = [[[1, 1, 0], [1, 1, 1], [1, 1, 0], [1, 1, 1]], [[1, 1, 1], *3 * [[0, 1, 1]]]]
+    for run, mask in enumerate(masks):
+        model = 2.0
+        for t, row in enumerate(np.array(mask, dtype=bool)):
+            gradients = model - optima
+            assert_allclose(found.norms[run, t], np.where(row, gradients**2, 0.0), rtol=1e-5)
+            assert_array_equal(found.present[run, t], row)
+            model -= 0.5 * gradients[row].mean()
+        assert_allclose(found.state.params[run], model, rtol=1e-5)
+    assert absent.honest_rounds(4) == 0
+    assert Absent(((3, 4),)).honest_rounds(4) == 2
+
+
+def test_members_that_deviate_together_scale_each_by_its_own():
+    exact, T = game(), 20
+    start = np.array([1.0, -1.0, 0.5, 2.0])
+    joint = JointBehaviour(deviators=(0, 2), each=(Scale(2.0), Timed(0.5, 3.0, 0.5)))
+    found = Simulator(quadratics(exact, start), Protocol(step=0.2), T).run(Seeds.of(0), [joint])
+    scales = np.ones((T, 3))
+    scales[:, 0], scales[:, 2] = 2.0, np.where(np.arange(T) < 10, 0.5, 3.0)
+    truth = exact.run(start, np.full(T, 0.2), scales)
+    assert_allclose(found.state.params[0], truth.points[-1], rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="only scale"):
+        JointBehaviour(deviators=(0,), each=(Noise(1.0),))
 
 
 @pytest.mark.parametrize(
@@ -313,8 +348,8 @@ def test_partial_participation():
     T = 40
     simulator = Simulator(digits(clients=5), Protocol(participation=0.4), T)
     found = simulator.run(Seeds.of(0), HONEST)
-    assert_array_equal(found.present.sum(axis=1), 2)
-    assert np.all((found.norms[0] > 0) == found.present)
+    assert_array_equal(found.present.sum(axis=2), 2)
+    assert np.all((found.norms > 0) == found.present)
     assert len({tuple(row) for row in found.present}) > 3
     assert_array_equal(participants(5, 0.4, 1, 10, 5), participants(5, 0.4, 1, 0, 15)[10:])
 

@@ -1,14 +1,15 @@
 """Books for the tests: rounds, a book with records of every kind, and forgeries."""
 
+import base64
 import hashlib
 import json
+import sqlite3
+from contextlib import closing, suppress
 
 import numpy as np
 
 from verax.ledger import Book, Report
-from verax.ledger.canonical import encode
 from verax.ledger.export import export_book
-from verax.ledger.store import entries_of
 from verax.mechanism import Price, Terms
 
 
@@ -23,13 +24,13 @@ def fill(book, third=5):
     book.join("clinics", "b", "South")  # 3
     for t, values in enumerate([(4, 1, 1), (3, 2, 1), (5, third, 1), (2, 7, 3)], 1):
         book.post("clinics", "first", t, norms(*values))  # 4 joins c, then 5, 6, 7, 8
-    book.deposit("clinics", "a", 1000, "start")  # 9
+    book.deposit("clinics", "a", 1000, "start", reference="d-1")  # 9
     book.change_terms(
         "clinics", Terms(Price.constant(0.25), currency="EUR", scale=2), from_round=5
     )  # 10
     broken = Report("c", "rejected", reason="NaN")
     book.post("clinics", "first", 5, [*norms(4.1, 1.3), broken])  # 11
-    book.correct("clinics", {"a": -5, "b": 5}, "a test", corrects=4)  # 12
+    book.correct("clinics", {"a": -5, "b": 5}, "a test", corrects=4, reference="c-1")  # 12
     weighed = [Report("a", statistic=1.0, weight=0.5), Report("b", statistic=2.0, weight=1.5)]
     book.post("clinics", "first", 6, weighed)  # 13
     book.post("clinics", "first", 7, norms(1, 2, 3))  # 14
@@ -49,35 +50,78 @@ def simulate(book, federation, members, rounds, seed, run="run"):
         book.post(federation, run, t, reports)
 
 
-def rewritten(path, change):
-    """The lines of an export after `change(content)` of every record, with consistent hashes.
+def dump(content):
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
-    The balances of the last line are recomputed as well: only what the change itself makes wrong
-    stays wrong.
-    """
-    lines, members, balances = [], {0: "escrow"}, {}
-    previous = "0" * 64
-    for line in path.read_bytes().splitlines()[:-1]:
-        content = json.loads(line)
+
+def end_line(lines):
+    """The last line of an export, by definition: RFC 6962's recursion, and the last hash."""
+
+    def root(leaves):
+        if len(leaves) < 2:
+            return leaves[0] if leaves else hashlib.sha256(b"").digest()
+        k = 1
+        while 2 * k < len(leaves):
+            k *= 2
+        return hashlib.sha256(b"\x01" + root(leaves[:k]) + root(leaves[k:])).digest()
+
+    leaves = [hashlib.sha256(b"\x00" + line).digest() for line in lines]
+    hash_ = hashlib.sha256(lines[-1]).hexdigest() if lines else "0" * 64
+    end = {"end": len(lines), "hash": hash_, "root": base64.b64encode(root(leaves)).decode()}
+    return json.dumps(end).encode()
+
+
+def chained(contents):
+    """The bytes of records (dicts or bytes) whose places and hashes are made consistent."""
+    lines, previous = [], "0" * 64
+    for place, content in enumerate(contents, 1):
+        if isinstance(content, dict):
+            content = dump(content | {"sequence": place, "previous": previous})
+        lines.append(content)
+        previous = hashlib.sha256(content).hexdigest()
+    return lines
+
+
+def contents_of(path):
+    return [json.loads(line) for line in path.read_bytes().splitlines()[:-1]]
+
+
+def rewritten(path, change):
+    """An export after `change(content)` of every record, with consistent hashes."""
+    contents = contents_of(path)
+    for content in contents:
         change(content)
-        content["previous"] = previous
-        if content["kind"] == "join":
-            members[content["account"]] = content["member"]
-        for number, amount in entries_of(content):
-            balances[number] = balances.get(number, 0) + amount
-        lines.append(encode(content).encode())
-        previous = hashlib.sha256(lines[-1]).hexdigest()
-    named = {members[number]: amount for number, amount in balances.items() if amount}
-    end = {"balances": named, "hash": previous, "kind": "end", "sequence": len(lines)}
-    return b"".join(line + b"\n" for line in [*lines, encode(end).encode()])
+    lines = chained(contents)
+    return b"".join(line + b"\n" for line in [*lines, end_line(lines)])
+
+
+def stored(path, federation, lines):
+    """A book in a file that holds these lines as records, with entries and accounts to match.
+
+    What a line says that no table can hold is left out of the tables.
+    """
+    Book.create(path).close()
+    with closing(sqlite3.connect(path)) as db, db:
+        head = (federation, len(lines), hashlib.sha256(lines[-1]).hexdigest())
+        db.execute("INSERT INTO federation (name, sequence, hash) VALUES (?, ?, ?)", head)
+        for place, line in enumerate(lines, 1):
+            db.execute("INSERT INTO record VALUES (1, ?, ?)", (place, line))
+            with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
+                content = json.loads(line)
+                if content["kind"] == "join":
+                    row = (content["account"], content["member"], content["label"])
+                    db.execute("REPLACE INTO account VALUES (1, ?, ?, ?)", row)
+                pairs = zip(content.get("accounts", []), content.get("amounts", []), strict=False)
+                for account, amount in pairs:
+                    if amount:
+                        row = (place, account, amount)
+                        db.execute("REPLACE INTO entry VALUES (1, ?, ?, ?)", row)
+    return path
 
 
 def forged(book, federation, path, change):
     """A book in the file `path` whose records were changed before they were written."""
     export = path.with_suffix(".jsonl")
     export_book(book, federation, export)
-    export.write_bytes(rewritten(export, change))
-    texts = export.read_text().splitlines()[:-1]
-    with Book.create(path) as copy:
-        copy.import_records(federation, lambda: texts)
-    return path
+    lines = rewritten(export, change).splitlines()[:-1]
+    return stored(path, federation, lines)

@@ -30,7 +30,8 @@ def new_postgres(postgres, postgres_books):
             postgres_books.append(postgres())
             Book.create(postgres_books[k]).close()
         with psycopg.connect(postgres_books[k].replace("+psycopg", "")) as connection:
-            connection.execute("TRUNCATE federation, account, record, entry RESTART IDENTITY")
+            tables = "verax.federation, verax.account, verax.record, verax.entry"
+            connection.execute(f"TRUNCATE {tables} RESTART IDENTITY")
         return postgres_books[k]
 
     return make

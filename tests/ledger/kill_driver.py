@@ -3,8 +3,9 @@
 Run as `python kill_driver.py URL KILLS SEED`; prints one JSON object. Children are forked from this
 process, because imports take a second. A child posts rounds and reports each round that it has a
 receipt for. Three of four children die by SIGKILL at a boundary: the first child at the first
-boundary, the next at the second, and so on. Boundaries are before and after each statement, before
-and after the commit, and after the report. The fourth is killed by this process at a random moment.
+boundary, the next at the second, and so on, and some at those around the commit. Boundaries are
+before and after each statement, before and after the commit, and after the report. The fourth is
+killed by this process at a random moment.
 """
 
 import json
@@ -19,13 +20,14 @@ from collections import Counter
 from sqlalchemy import event
 
 from verax.ledger import Book, Report
-from verax.ledger.verify import verify
 from verax.mechanism import Price, Terms
+from verax.verifier import verify
 
 TERMS = Terms(Price.constant(0.5), currency="EUR", scale=2)
 POSTS = 6  # of one child, if it lives
 PER_BOOK = 40  # kills on one federation; a new one then keeps verification short
-BOUNDARIES = 60  # of the first rounds of a child
+BOUNDARIES = 150  # of the first rounds of a child
+LAST = ("before COMMIT", "after COMMIT", "after receipt")  # few among many; killed at by name
 
 
 def reports(t):
@@ -41,13 +43,13 @@ def watch(engine, reach):
 
 
 def child(url, federation, start, boundary, tell):
-    """Post until killed; `boundary` is the one to die at, 0 for none."""
+    """Post until killed; `boundary` is the one to die at, by number or name, 0 for none."""
     passed = 0
 
     def reach(what):
         nonlocal passed
         passed += 1
-        if passed == boundary:
+        if boundary in (passed, what):
             os.write(tell, f"{what}\n".encode())
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -67,6 +69,8 @@ def run_child(url, federation, start, number, rng):
     read, write = os.pipe()
     timed = number % 4 == 3
     boundary = 0 if timed else 1 + (number - number // 4) % BOUNDARIES
+    if number % 8 == 4:
+        boundary = LAST[number // 8 % len(LAST)]
     pid = os.fork()
     if pid == 0:
         os.close(read)

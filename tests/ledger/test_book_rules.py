@@ -5,11 +5,11 @@ import pytest
 from books import forged
 
 from verax.ledger import Book, Report
-from verax.ledger.verify import verify
 from verax.mechanism import BUILT_IN, Policy, Price, Terms, Weights, rule_named
+from verax.verifier import verify
 
 ACTIONS = ("excuse", "flat-fee", "largest")
-RULES = [rule.name for rule in BUILT_IN]
+RULES = [rule.name for rule in BUILT_IN if rule.reads != "smoothed"]
 PRICES = {
     "one": Price.constant(0.37),
     "discounted": Price.discounted(0.37, 0.05, 40),
@@ -86,3 +86,8 @@ def test_a_wrong_payment_is_found_under_every_rule(path, tmp_path, rule):
         wrong = forged(book, "clinics", tmp_path / "forged.db", change)
     assert verify(path).ok
     assert [each.kind for each in verify(wrong).findings] == ["payment"]
+
+
+def test_no_book_is_charged_by_a_rule_of_simulations(path):
+    with Book.open(path) as book, pytest.raises(ValueError, match="simulations only"):
+        book.create_federation("clinics", Terms(Price.constant(1.0), rule="smoothed-norm"))

@@ -5,12 +5,15 @@ In this process, through the command's own entry: starting Python takes longer t
 
 import io
 import json
+import sqlite3
 import subprocess
 import sys
 import warnings
-from pathlib import Path
 
 import pytest
+
+from verax.ledger.witness import check_presence
+from verax.verifier.pack import packed
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of typer, about click, while it is loaded
@@ -79,12 +82,12 @@ def test_from_creation_to_settlement(book):
 
 def test_export_checkpoint_import_verify(book):
     verax = book
-    verax("checkpoint book.db --out may.json --key operator.pem --new-key")
-    key = json.loads((verax.folder / "may.json").read_text())["key"]
+    said = verax("checkpoint book.db --out may.note --key operator.pem --new-key")
+    key = said.split()[-1]
     assert (verax.folder / "operator.pem").stat().st_mode & 0o077 == 0
     assert "operator.pem" in verax("checkpoint book.db --key operator.pem --new-key", code=2)
     verax("export book.db --out all.jsonl")
-    found = verax(f"verify all.jsonl --checkpoint may.json --signer {key} --json")
+    found = verax(f"verify all.jsonl --checkpoint may.note --signer {key} --json")
     assert (found["ok"], found["checkpoints"]) == (True, 1)
     assert verax("import copy.db all.jsonl --json") == {"federation": "clinics", "new": 6}
     assert verax("verify copy.db --json")["hash"] == found["hash"]
@@ -92,9 +95,9 @@ def test_export_checkpoint_import_verify(book):
     (verax.folder / "all.jsonl").write_text(text.replace("4.0", "5.0"))
     assert "WRONG (payment)" in verax("verify all.jsonl", code=1)
     assert "is not imported" in verax("import other.db all.jsonl", code=2)
+    (verax.folder / "verify.py").write_text(packed())
     alone = subprocess.run(  # the verifier's file and Python, nothing else
-        [sys.executable, "-I", "-S", Path(__file__).parents[2] / "src/verax/ledger/verify.py",
-         verax.folder / "all.jsonl"],
+        [sys.executable, "-I", "-S", verax.folder / "verify.py", verax.folder / "all.jsonl"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert alone.returncode == 1
@@ -278,3 +281,81 @@ def test_the_command_line_loads_no_database():
         "sys.exit(bool({'sqlalchemy', 'alembic', 'psycopg', 'cryptography'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_references_backup_and_rebuild(book):
+    assert book("deposit book.db north 5 --reference bank-17 --json")["posted"]
+    assert not book("deposit book.db north 5 --reference bank-17 --json")["posted"]
+    assert "other content" in book("deposit book.db north 6 --reference bank-17", code=2)
+    assert "copy.db" in book("backup book.db copy.db")
+    assert "exists already" in book("backup book.db copy.db", code=2)
+    assert book("verify copy.db --json")["hash"] == book("verify book.db --json")["hash"]
+    with sqlite3.connect(book.folder / "book.db") as raw:
+        raw.execute("UPDATE entry SET amount = amount + 1 WHERE sequence = 5 AND account = 1")
+    raw.close()
+    for command in ("balances", "settle", "statement book.db north --json"):
+        name, *rest = command.split()
+        said = book(" ".join([name, *(rest or ["book.db"])]), code=2)
+        assert "differ from its records" in said
+    assert "WRONG (entry)" in book("verify book.db", code=1)
+    assert "anew" in book("rebuild book.db")
+    assert book("balances book.db --json") == book("balances copy.db --json")
+    assert book("verify book.db --json")["ok"]
+
+
+def test_decisions_are_always_listed(book):
+    book("deposit book.db north 5 --reason cash")
+    book("correct book.db --reason typo --entry north=-0.10 --entry south=0.10")
+    book("post book.db", line(4, 1.0, 2.0))
+    said = book("verify book.db")
+    assert "DECISION (deposit): record 7: deposit" in said
+    assert "north -10, south +10 (typo)" in said
+    assert "DECISION (skipped): run 'first' has no rounds 3 to 3" in said
+    kinds = [each["kind"] for each in book("verify book.db --json")["decisions"]]
+    assert kinds == ["deposit", "correction", "skipped"]
+
+
+def test_witnesses_prove_and_compare(book):
+    book("checkpoint book.db --out may.note --key operator.pem --new-key")
+    book("export book.db --out all.jsonl")
+    sign = "--key me.pem --name north --seen seen.note --out signed.note"
+    said = book(f"witness all.jsonl --checkpoint may.note {sign} --new-key")
+    key = said.split()[-1]
+    assert key.startswith("north+")
+    assert book(f"verify book.db --checkpoint signed.note --witness {key} --json")["ok"]
+    assert "not signed by the witness" in book(
+        f"verify book.db --checkpoint may.note --witness {key}", code=1
+    )
+    assert "no valid signature of a witness" in book("checkpoint book.db --add signed.note", code=2)
+    book("post book.db", line(3, 1.0, 2.0))
+    book("checkpoint book.db --out june.note --key operator.pem")
+    book("prove book.db --checkpoint june.note --since 6 --out growth.txt")
+    book(f"witness growth.txt {sign}")
+    assert (book.folder / "seen.note").read_text() == (book.folder / "signed.note").read_text()
+    text = book("prove book.db --checkpoint june.note --record 5")
+    assert check_presence(text)[0] == 5
+    assert "must be 1 … 7" in book("prove book.db --checkpoint june.note --record 9", code=2)
+    assert "the same book" in book("compare book.db all.jsonl")
+    assert book("compare book.db june.note --json")["same"]
+    book("create other.db --federation clinics --terms terms.toml")
+    book("post other.db", line(1, 4.0, 1.0, 1.0))
+    assert "SPLIT VIEW" in book("compare book.db other.db", code=1)
+    assert book("compare other.db may.note --json", code=1)["differs"] == 6
+
+
+def test_terms_of_the_documents_name_real_keys(book):
+    """What `witness` prints can stand in terms, and its signature is then booked."""
+    book("checkpoint book.db --out may.note --key operator.pem --new-key")
+    sign = "--key me.pem --name north --seen seen.note --out signed.note"
+    key = book(f"witness book.db --checkpoint may.note {sign} --new-key").split()[-1]
+    changes = f'[changes]\nnotice_rounds = 5\nwitnesses = ["{key}"]\nquorum = 1\n'
+    (book.folder / "watched.toml").write_text(TERMS + changes)
+    book("create watched.db --federation clinics --terms watched.toml")
+    book("post watched.db --file rounds.jsonl")
+    assert "needs 1 of 1 witnesses" in book("settle watched.db --commit", code=2)
+    book("checkpoint watched.db --out may.note --key operator.pem")
+    (book.folder / "seen.note").unlink()
+    book(f"witness watched.db --checkpoint may.note {sign}")
+    assert "record 7" in book("checkpoint watched.db --add signed.note")
+    assert book("settle watched.db --commit --json")["committed"]
+    assert book("verify watched.db --json")["ok"]

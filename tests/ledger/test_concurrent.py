@@ -9,7 +9,7 @@ import pytest
 from books import norms
 
 from verax.ledger import Book
-from verax.ledger.verify import verify
+from verax.verifier import verify
 
 WRITER = """
 import json, random, sys, time
@@ -26,7 +26,7 @@ with Book.open(url) as book:
             posted.append(t)
         book.post("clinics", name, t, [Report(f"{name}{t % 3}", statistic=float(t))])
         if rng.random() < 0.2:
-            book.deposit("clinics", "m9", 1)
+            book.deposit("clinics", "m9", 1, reference=f"{name} {t}")
         time.sleep(rng.uniform(0, 0.02))  # whoever has the lock would keep it
 print(json.dumps(posted))
 """

@@ -10,6 +10,7 @@ import pytest
 DRIVER = Path(__file__).with_name("kill_driver.py")
 BOUNDARIES = {
     "before INSERT", "after INSERT", "before UPDATE", "after UPDATE", "before SELECT",
+    "after SELECT",
     "before COMMIT", "after COMMIT", "after receipt", "at any moment",
 }  # fmt: skip
 

@@ -10,7 +10,7 @@ from books import norms
 from verax.ledger import Book, BookError, Report
 from verax.ledger.export import default_name, export_book
 from verax.ledger.statement import make_statement, to_csv, to_html
-from verax.ledger.verify import verify
+from verax.verifier import verify
 
 NASTY = [
     "'; DROP TABLE record; --",

@@ -14,8 +14,8 @@ from verax.ledger import Book, Report
 from verax.ledger.export import export_book, import_book
 from verax.ledger.own_rules import measures_of
 from verax.ledger.statement import make_statement, to_html
-from verax.ledger.verify import verify
 from verax.mechanism import Policy, Price, Terms
+from verax.verifier import verify
 
 NAME = "rules_of_the_clinics"
 MODULE = """
@@ -168,28 +168,15 @@ def add_to_payment(t, i, amount):
         (set_field(2, weights={"1": 2.0}), "weight"),
         (set_field(5, gram=[[1.0]]), "form"),
         (add_to_payment(2, 0, 0.5), "payment"),
-        (set_field(6, accounts=[1, 2, 3, 9]), "form"),
+        (set_field(6, accounts=[1, 2, 3, 9]), "account"),
     ],
 )
 def test_every_other_forgery_is_found_without_the_rule(book, tmp_path, change, kind):
     forged = tmp_path / "forged.jsonl"
-    forged.write_bytes(
-        rewritten(book, change) if kind != "form" else _rewritten_lines(book, change)
-    )
+    forged.write_bytes(rewritten(book, change))
     found = verify(forged)
     assert not found.ok
     assert kind in {each.kind for each in found.findings}, found.findings
-
-
-def _rewritten_lines(book, change):
-    """The same without the balances: the change makes the record unreadable."""
-    lines = []
-    for line in book.read_bytes().splitlines():
-        content = json.loads(line)
-        change(content)
-        text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-        lines.append(text.encode() + b"\n")
-    return b"".join(lines)
 
 
 def test_an_excused_member_that_pays_is_found_without_the_rule(folder, tmp_path):

@@ -1,5 +1,7 @@
 """Splits, the embedded task and its constants."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.flatten_util import ravel_pytree
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_breast_cancer, load_digits
 
 from verax.game import Quadratics
-from verax.tasks import digits, partition, quadratics
+from verax.tasks import cancer, digits, partition, quadratics
 from verax.tasks.digits import SOFTMAX_L2, softmax_constants
 
 LABELS = np.random.default_rng(0).integers(0, 10, 500).astype(np.int32)
@@ -121,3 +123,18 @@ def test_noisy_quadratics_have_exact_means():
 def test_wrong_values(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_the_cancer_data_are_those_that_scikit_learn_loads():
+    whole, task = load_breast_cancer(), cancer(clients=4)
+    parts = [*task.train, *task.test]
+    labels = np.concatenate([y for _, y in parts])
+    assert_array_equal(np.sort(labels), np.sort(whole.target))
+    x = np.concatenate([x for x, _ in parts])
+    standard = (whole.data - whole.data.mean(axis=0)) / whole.data.std(axis=0)
+    assert_allclose(np.sort(x[:, 5]), np.sort(standard[:, 5]), rtol=1e-5, atol=1e-6)
+    radii = [np.concatenate([task.train[k][0], task.test[k][0]])[:, 0] for k in range(4)]
+    for smaller, larger in itertools.pairwise(radii):  # each hospital sees another range
+        assert smaller.max() <= larger.min()
+    with pytest.raises(ValueError, match="clients is 1, must be 2"):
+        cancer(clients=1)

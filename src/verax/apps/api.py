@@ -27,8 +27,10 @@ _DECIDED_BY_THE_APP = ("protocol", "record")
 #: An app takes longer than a simulation, so that less is tried unless more is asked for.
 _LESS = {
     "setting_seeds": 3,
+    "choosing_seeds": 1,
     "judging_seeds": 4,
-    "reversals": (-3.0,),
+    "block_scales": (-3.0,),
+    "absences": ((0.0, 0.5), (0.5, 1.0)),
     "quiet_scales": (1.0, 1.5),
     "search": "off",
 }

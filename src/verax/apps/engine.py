@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 import threading
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -110,42 +112,44 @@ class AppResults:
 
 
 class AppRunner:
-    """Runs an app with one behaviour after the other, in this process."""
+    """Runs an app in this process, with fresh clients for each run.
+
+    Args:
+        plan: which app.
+        cache: of honest replies; default: one that ends with this object.
+        log: what the app prints; default: it is lost.
+    """
 
     work = 0.0  # only the app knows
+    width = 1
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan, self._lock = plan, threading.Lock()
-        self._app = load_app(plan.app.folder, plan.app.run_config)
-        self._folder = tempfile.TemporaryDirectory(prefix="verax-app-")
-        self._cache = ReplyCache(Path(self._folder.name) / REPLIES, DEFAULT_LIMIT)
+    def __init__(
+        self, plan: Plan, cache: ReplyCache | None = None, log: Path = Path(os.devnull)
+    ) -> None:
+        self._plan, self._log, self._lock = plan, log, threading.Lock()
+        self._scratch = Path(tempfile.mkdtemp(prefix="verax-app-"))
+        weakref.finalize(self, shutil.rmtree, self._scratch, ignore_errors=True)
+        if cache is None:
+            cache = ReplyCache(self._scratch / REPLIES, DEFAULT_LIMIT)
+        self._cache = cache
 
     def run(self, seed: int, behaviours: Sequence[Behaviour]) -> AppResults:
-        """One run at a time: an app may use global state."""
-        with self._lock:
-            each = [_results(self._once(seed, one), self._plan) for one in behaviours]
-        first = each[0]
-        statistics = {
-            name: np.concatenate([getattr(one.statistics, name) for one in each])
-            for name, values in first.statistics._asdict().items()
-            if values is not None
-        }
-        losses = np.concatenate([one.evaluations[-1].loss for one in each])
-        return AppResults(
-            0,
-            Statistics(**statistics),
-            np.concatenate([one.loss for one in each]),
-            first.present,
-            [Evaluation(self._plan.rounds, losses, np.full_like(losses, np.nan))],
-            np.concatenate([one.diverged for one in each]),
-        )
+        """One run."""
+        (behaviour,) = behaviours
+        return _results(self.run_once(seed, behaviour), self._plan)
 
-    def _once(self, seed: int, behaviour: Behaviour) -> AppRun:
+    def run_once(self, seed: int, behaviour: Behaviour) -> AppRun:
+        """One run at a time: an app may use global state, such as the current folder."""
         plan = self._plan
-        app, scratch = self._app.of_replica(seed, plan.app.seed_key), Path(self._folder.name)
-        with in_scratch(scratch, scratch / "app.log"):
+        app = self._app.of_replica(seed, plan.app.seed_key)
+        # One folder serves all runs of this process: an app may keep there what it downloads.
+        with self._lock, in_scratch(self._scratch, self._log):
             clients = app.clients(plan.task.clients, seed)
             return run_app(app, clients, seed, self._cache, behaviour, plan.rounds)
+
+    @cached_property
+    def _app(self) -> FlowerApp:
+        return load_app(self._plan.app.folder, self._plan.app.run_config)
 
 
 class AppEngine:
@@ -157,9 +161,11 @@ class AppEngine:
     """
 
     def __init__(self, plan: Plan, folder: Path) -> None:
-        self._plan, self._folder = plan, folder
+        self._plan = plan
         settings = json.loads((folder / "work" / "settings.json").read_text())
         self._cache = ReplyCache(folder / "work" / REPLIES, settings["cache"])
+        log = folder / "work" / f"app-{os.getpid()}.log"
+        self._runner = AppRunner(plan, self._cache, log)
         runs = all_runs(plan, plan.rounds)  # no run branches off: honest prefixes are cached
         self.batches = [RunBatch(run.number, (run,), 1) for run in runs]
 
@@ -178,21 +184,7 @@ class AppEngine:
 
     def run_once(self, run: Run, behaviour: Behaviour) -> AppRun:
         """One run, with fresh clients in this process."""
-        plan = self._plan
-        app = self._app.of_replica(run.seed, plan.app.seed_key)
-        clients = app.clients(plan.task.clients, run.seed)
-        log = self._folder / "work" / f"app-{os.getpid()}.log"
-        with in_scratch(Path(self._scratch.name), log):
-            return run_app(app, clients, run.seed, self._cache, behaviour, plan.rounds)
-
-    @cached_property
-    def _scratch(self) -> tempfile.TemporaryDirectory[str]:
-        """One folder for all runs of this process: an app may keep there what it downloads."""
-        return tempfile.TemporaryDirectory(prefix="verax-app-")
-
-    @cached_property
-    def _app(self) -> FlowerApp:
-        return load_app(self._plan.app.folder, self._plan.app.run_config)
+        return self._runner.run_once(run.seed, behaviour)
 
 
 def _results(run: AppRun, plan: Plan) -> AppResults:
@@ -211,7 +203,7 @@ def _results(run: AppRun, plan: Plan) -> AppResults:
         0,
         Statistics(**statistics),
         np.full((1, *present.shape), np.nan),
-        present,
+        present[None],
         [Evaluation(plan.rounds, loss[None], unknown)],
         np.array([ended]),
     )

@@ -6,7 +6,7 @@ evaluates. For a deviating member the reply to a training message becomes
     sent + reporting(reply − sent),
 
 because every misreport on the message can be applied to an honest reply. What is measured is the
-effective update of each member, N·w_i·(reply − sent), as `PaidStrategy` would charge it.
+effective update of each member, (1 + E_i) w_i (reply − sent), as `PaidStrategy` would charge it.
 """
 
 from __future__ import annotations
@@ -26,10 +26,18 @@ from verax.apps.clients import ClientError, Clients
 from verax.flower.local import ImmediateGrid
 from verax.flower.randomness import is_training
 from verax.flower.replies import Reply, SentModel, check_reply
-from verax.flower.weighing import ReplyWeights, effective_weights
+from verax.flower.weighing import ReplyWeights, reply_counts
 from verax.game.reporting import Sender
 from verax.learning import Behaviour
-from verax.mechanism import Price, Statistics, Terms, Weights, gram_of_updates, squared_norms
+from verax.mechanism import (
+    Price,
+    Statistics,
+    Terms,
+    Weights,
+    effective_weights,
+    gram_of_updates,
+    squared_norms,
+)
 
 #: Of more members than this, inner products are not recorded: they would take most of the time.
 _GRAM_MEMBERS = 16
@@ -85,7 +93,7 @@ class AuditGrid(ImmediateGrid):
         self._clients, self._replica, self._cache = clients, replica, cache
         self._places = {node.node_id: i for i, node in enumerate(clients.nodes)}
         self._senders = {
-            i: Sender(behaviour.reporting, rounds, replica) for i in behaviour.deviators
+            i: Sender(behaviour.reporting_of(i), rounds, replica) for i in behaviour.deviators
         }
         self._memories: dict[int, Any] = {}
         self._looks, self._last_sent = 0, None
@@ -116,11 +124,17 @@ class AuditGrid(ImmediateGrid):
         self._looks, done = 0, len(self.rounds)
         if not requests or not is_training(requests[0]):
             return self._replies(requests, done)
-        sent = SentModel.of(_model_of(requests, done + 1), AS_REPORTED.arrays)
+        sent = SentModel.of(*_model_of(requests, done + 1), AS_REPORTED.arrays)
         if self._senders and not all(np.all(np.isfinite(a)) for a in sent.arrays.values()):
             raise DivergedError
         self._evaluated.clear()
+        requests = [one for one in requests if not self._is_absent(one, done + 1)]
         return self._measured(sent, requests, self._replies(requests, done + 1))
+
+    def _is_absent(self, request: Message, round_: int) -> bool:
+        """Whether a member chooses not to answer in a round; its message then never arrives."""
+        sender = self._senders.get(self._places[request.metadata.dst_node_id])
+        return sender is not None and sender.is_absent(round_)
 
     def _replies(self, requests: list[Message], round_: int) -> list[Message]:
         """The clients' own answers; from the cache where an honest run has asked the same."""
@@ -170,9 +184,8 @@ class AuditGrid(ImmediateGrid):
                 updates[k] = self._deviate(number, member, sent, honest[k].arrays)
                 replies[k] = _with_arrays(replies[k], sent, updates[k])
         names = [(str(member), "") for member in members]
-        contents = [(one, reply.content) for one, reply in zip(honest, replies, strict=True)]
         assert self.weights is not None
-        weights = np.array(effective_weights(self.weights, AS_REPORTED, names, contents))
+        weights = effective_weights(reply_counts(self.weights, AS_REPORTED, names, honest))
         model = sent.charged
         if round_.gram is None:
             round_.norms[members] = weights**2 * squared_norms(model, updates)
@@ -243,9 +256,9 @@ class FirstExchange(AuditGrid):
         raise EnoughError
 
 
-def _model_of(requests: list[Message], round_: int) -> ArrayRecord:
-    """The model that the members were sent, the same for all."""
-    records = [list(message.content.array_records.values()) for message in requests]
+def _model_of(requests: list[Message], round_: int) -> tuple[str, ArrayRecord]:
+    """The model that the members were sent, the same for all, and the name of its record."""
+    records = [list(message.content.array_records.items()) for message in requests]
     if any(len(own) != 1 for own in records):
         raise ValueError(
             f"a message of round {round_} has {max(map(len, records))} array records, must be 1: "

@@ -24,6 +24,7 @@ from verax.apps.scratch import in_scratch
 from verax.audit.plan import Plan
 from verax.flower.weighing import innermost, reply_weights
 from verax.mechanism.weights import WeightKind
+from verax.quiet import NO_TELEMETRY
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def look_at(plan: Plan) -> AppFacts:
         given, result, log = (Path(folder) / name for name in ("plan.toml", "facts.json", "log"))
         given.write_text(plan.to_toml(), encoding="utf-8")
         command = [sys.executable, "-m", "verax.apps.look", str(given), str(result), str(log)]
-        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = os.environ | NO_TELEMETRY
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if not result.exists():
             lines = done.stderr.strip().splitlines() or ["no message"]

@@ -8,14 +8,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Flower sends no usage statistics, and looks for no newer version, because of an audit.
-_QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+from verax.quiet import NO_TELEMETRY
 
 
 @contextmanager
 def in_scratch(folder: Path, log: Path) -> Generator[None]:
     """Work in another folder; what is printed, also by libraries, goes to a log file."""
-    os.environ.update(_QUIET)
+    os.environ.update(NO_TELEMETRY)
     logging.getLogger("flwr").setLevel(logging.WARNING)
     log.parent.mkdir(parents=True, exist_ok=True)
     before, outputs = Path.cwd(), [os.dup(1), os.dup(2)]

@@ -4,7 +4,7 @@
 from verax.audit import audit
 from verax.tasks import digits
 
-print(audit(digits(), rounds=100, judging_seeds=2, setting_seeds=1))
+print(audit(digits(), rounds=100, setting_seeds=1, choosing_seeds=1, judging_seeds=2))
 ```
 """
 
@@ -23,7 +23,7 @@ from verax.audit.plan import Plan
 from verax.audit.run.execute import run
 from verax.audit.run.simulated import TaskSubject
 from verax.audit.run.subject import Subject
-from verax.audit.search import responses
+from verax.audit.search import searched
 from verax.audit.show.report import write_report
 from verax.audit.show.summary import summarise
 from verax.files import write_text
@@ -135,7 +135,7 @@ def audit_subject(
             progress=progress,
         )
         judgement = judge(plan, subject, folder)
-        found = responses(judgement, subject, folder, progress or (lambda rounds: None))
+        found = searched(judgement, subject, folder, progress or (lambda rounds: None))
         summary = summarise(judgement, found, folder)
     if out is None:
         return Audit(judgement, summary, None)

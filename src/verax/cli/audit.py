@@ -86,7 +86,7 @@ def audit(
         result = _run_app(start, given, out, workers, on, cache, budget, as_json)
     else:
         chosen = (start or Plan()).changed(**given)
-        result = _run(chosen, out, memory, workers, on)
+        result = run_plan(chosen, out, memory, workers, on)
     if as_json:
         typer.echo(json.dumps(result.summary, ensure_ascii=False))
     else:
@@ -146,7 +146,8 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-def _run(plan: Plan, out: Path, memory: str | None, workers: int | None, on: str) -> Any:
+def run_plan(plan: Plan, out: Path, memory: str | None, workers: int | None, on: str = "") -> Any:
+    """Run an audit of a task with progress bars."""
     # Imported here: JAX takes a second to load, and `verax --help` should not wait for it.
     from verax.audit.api import audit as run_audit
     from verax.audit.plan.task import task_of

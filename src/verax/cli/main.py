@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import typer
 
 from verax import __version__
 from verax.cli import audit, bounds, data, example, ledger, reproduce, watch
+from verax.quiet import NO_TELEMETRY
+from verax.text import printable
 
 # What a wrong command line raises; its name depends on whether typer carries a click of its own.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[2]
+#: What numbers of too many digits and documents of too many brackets raise.
+_TOO_LARGE = (ArithmeticError, MemoryError, RecursionError)
 _STOPPED = 130  # as shells say it for Ctrl-C
 
 app = typer.Typer(
@@ -46,14 +51,17 @@ def _options(
 
 def main() -> None:
     """Run the command line; a wrong value is one line on stderr and exit code 2."""
+    os.environ.update(NO_TELEMETRY)  # before a command imports Flower or Ray
     try:
         code = app(standalone_mode=False)
     except (typer.Abort, KeyboardInterrupt):
         code = _STOPPED
-    except (ValueError, OSError, _UsageError) as error:
+    except (ValueError, OSError, _UsageError, *_TOO_LARGE) as error:
         message = getattr(error, "format_message", error.__str__)()
+        if isinstance(error, _TOO_LARGE):
+            message = f"a number or a document is too large ({message or type(error).__name__})"
         if message:  # empty when the help was printed instead
-            print(f"verax: {' '.join(message.split())}", file=sys.stderr)
+            print(f"verax: {printable(' '.join(message.split()))}", file=sys.stderr)
         sys.exit(2)
     if code == _STOPPED:
         print("verax: stopped; the same command goes on from here", file=sys.stderr)

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from verax.cli.audit import run_plan
 from verax.cli.bars import progress_bar
 
 if TYPE_CHECKING:
@@ -48,12 +49,16 @@ def reproduce(
 ) -> None:
     """Run and draw the paper's figures; each is an audit with its record and report.
 
+    `adversary` needs no data: on five embedded federations it tries and searches for the misreports
+    that gain most, and writes the tables and the figure of docs/theory/adversary.md.
+
     Before it starts it measures a few rounds and says how long all will take. Stopped or killed,
     the same command goes on where it was.
 
     For example:
 
         verax reproduce
+        verax reproduce adversary --out verax-adversary
         verax reproduce fedsgd-femnist --preset laptop --data leaf/data
         verax reproduce all --preset smoke --data leaf/data --encoder bert-base-uncased
     """
@@ -65,6 +70,9 @@ def reproduce(
 
     if not figure:
         _list()
+        return
+    if figure == "adversary":
+        _adversary(out, memory, workers, as_json)
         return
     if figure != "all" and figure not in FIGURES:
         raise ValueError(f"{figure!r} is no figure; `verax reproduce` lists them")
@@ -106,6 +114,26 @@ def _list() -> None:
     for one in FIGURES.values():
         table.add_row(one.name, str(one.panels), one.words)
     Console().print(table)
+
+
+def _adversary(out: Path, memory: str | None, workers: int | None, as_json: bool) -> None:
+    """Audit the embedded federations; write their tables and a figure."""
+    from verax.audit.plan.adversary import SETTINGS
+    from verax.audit.run.compiled import remember_compiled
+    from verax.audit.show.adversary import draw, page
+    from verax.files import write_text
+
+    remember_compiled()
+    audited: list[tuple[str, dict[str, Any]]] = []
+    for setting in SETTINGS:
+        found = run_plan(setting.plan(), out / setting.name, memory, workers)
+        audited.append((setting.words, found.summary))
+    write_text(out / "adversary.md", page(audited))
+    draw(audited, out / "adversary.svg")
+    if as_json:
+        typer.echo(json.dumps({words: one["tried"] for words, one in audited}, ensure_ascii=False))
+    else:
+        typer.echo(f"Tables: {out / 'adversary.md'}   Figure: {out / 'adversary.svg'}")
 
 
 def _tasks(plans: dict[str, Plan]) -> dict[str, Task]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -12,6 +11,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
+
+from verax.text import printable, printable_json
 
 #: Lines of the table that are not members: title, heading, borders, alarms.
 _OTHER_LINES = 12
@@ -51,7 +52,7 @@ def watch(
         if as_json or not console.is_terminal:
             for new in steps:
                 for row in new:
-                    typer.echo(json.dumps(row, ensure_ascii=False) if as_json else _line(row))
+                    typer.echo(printable_json(row) if as_json else _line(row))
             return
         most = max(console.height - _OTHER_LINES, 3)
         with Live(follower.table(most), console=console, refresh_per_second=4) as live:
@@ -93,15 +94,13 @@ class _Follower:
 
     def read(self) -> list[dict[str, Any]]:
         """The rounds that were booked since the last reading."""
-        from verax.ledger.store import entries_of
-
         rounds: list[dict[str, Any]] = []
         for record in self._book.records(self._federation, after=self._after):
             content = record.content
             self._after = content["sequence"]
             if content["kind"] == "join":
                 self._labels[content["account"]] = content["label"]
-            for number, units in entries_of(content):
+            for number, units in record.entries:
                 self._balances[number] = self._balances.get(number, 0) + units
             if content["kind"] == "round":
                 rounds.append(self._round(content))
@@ -152,19 +151,20 @@ class _Follower:
             caption.append(f"and {len(shown) - most} members more; --json shows all")
             shown = sorted(sorted(shown, key=self._priority)[:most])
         table = Table(
-            title=Text(f"{self._federation}: {self._head}"), caption=Text("\n".join(caption))
+            title=Text(printable(f"{self._federation}: {self._head}")),
+            caption=Text("\n".join(map(printable, caption))),
         )
         for heading in ("member", "update"):
             table.add_column(heading)
         for heading in ("squared norm", f"pays ({self._currency})", "owes"):
-            table.add_column(heading, justify="right", no_wrap=True)
+            table.add_column(Text(printable(heading)), justify="right", no_wrap=True)
         for number in shown:
             row = self._members[number]
             update = row["status"] + (f": {row['reason']}" if row["reason"] else "")
             style = "bold red" if row["alarm"] else "" if row["status"] == "ok" else "yellow"
             table.add_row(
-                Text(row["member"], style=style),
-                Text(update, style=style),
+                Text(printable(row["member"]), style=style),
+                Text(printable(update), style=style),
                 "" if row["norm"] is None else f"{row['norm']:.6g}",
                 _money(row["payment"], self._scale),
                 _money(self._balances[number], self._scale),
@@ -177,8 +177,6 @@ class _Follower:
 
 
 def _line(row: dict[str, Any]) -> str:
-    from verax.cli.ledger.shared import safe
-
     parts: list[str] = []
     for member in row["members"]:
         norm = member["status"] if member["norm"] is None else f"{member['norm']:.6g}"
@@ -186,7 +184,7 @@ def _line(row: dict[str, Any]) -> str:
         text += f" owes {_money(member['balance'], row['scale'])}"
         parts.append(text + (f" ALARM: {member['alarm']}" if member["alarm"] else ""))
     head = f"{row['time']} round {row['round']} of {row['run']} ({row['currency']}): "
-    return safe(head + "; ".join(parts))
+    return printable(head + "; ".join(parts))
 
 
 def _money(units: int, scale: int) -> str:

@@ -8,13 +8,11 @@ prices would go to the wrong members.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
+from verax.flower.log import log
 from verax.flower.names import match_names
 from verax.mechanism import Terms
-
-_log = logging.getLogger("flwr.verax")
 
 
 class AnonymousNodes:
@@ -65,7 +63,7 @@ class AnonymousNodes:
             if not terms.are_uniform or len(free) < len(rest):
                 raise ValueError(_refusal(unclear, told, terms))
             assigned = dict(zip(free, rest, strict=False))
-            _log.warning(
+            log.warning(
                 "Verax: no reply says which member it is from, so the terms' members are the nodes "
                 "in sorted order, which may be another one in the next run: %s",
                 ", ".join(f"{name} = node {node}" for name, node in assigned.items()),

@@ -4,19 +4,17 @@ A reply in Flower is a model, so a model difference is charged. A gradient g and
 that it causes have squared norms that differ by γ²: prices of gradients are too small by about
 1/γ², 66 to 239 times where it was measured. Prices also fit only the local training that was
 audited. With another optimiser, step or number of local steps, norms differ by factors. So the
-effective squared norms (N w_i)² ‖reply_i − sent‖² of the first rounds are compared with the band
-that the audit saw.
+effective squared norms ((1 + E_i) w_i)² ‖reply_i − sent‖² of the first rounds are compared with the
+band that the audit saw.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
-from verax.flower.round import Asked
-from verax.mechanism import Terms
-
-_log = logging.getLogger("flwr.verax")
+from verax.flower.log import log
+from verax.flower.matching import Asked
+from verax.mechanism import Terms, cautions
 
 #: The rounds of a run that are compared: later norms also depend on how the training went.
 FIRST_ROUNDS = 3
@@ -52,12 +50,14 @@ def check_fit(terms: Terms) -> None:
 
 
 def check_rounds(terms: Terms, rounds: int) -> None:
-    """Refuse more rounds than have prices, and warn of more than were audited."""
+    """Refuse more rounds than have prices; warn of more than were audited, and of other risks."""
     last, audited = terms.price.rounds, terms.audited
     if last and rounds > last:
         raise ValueError(f"num_rounds is {rounds}, the terms have prices for {last} rounds")
+    for text in cautions(terms, rounds):
+        log.warning("Verax: %s", text)
     if audited is not None and rounds > audited.rounds:
-        _log.warning(
+        log.warning(
             "Verax: num_rounds is %d, the terms were audited for %d rounds; audit as many rounds "
             "as you run",
             rounds,
@@ -73,12 +73,12 @@ def check_norms(terms: Terms, round_: int, ok: Sequence[Asked]) -> None:
     low, high = audited.band(round_)
     outside: list[str] = []
     for one in ok:
-        value = one.weight**2 * one.norm
+        value = one.effective_norm
         if not low / TOLERANCE <= value <= high * TOLERANCE:
             outside.append(
                 f"{one.member.label} sent an update of effective squared norm {value:.4g}"
             )
-            _log.warning(
+            log.warning(
                 "Verax: round %d: %s, the audit saw %.4g to %.4g (tolerance: a factor of %g). "
                 "Likely causes: another optimiser, step or number of local steps than audited "
                 "(%s; %s)",

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -29,14 +28,14 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from verax.flower.anonymous import AnonymousNodes
+from verax.flower.log import log
 from verax.flower.names import match_names
 from verax.ledger import Book, BookError
 from verax.mechanism import Terms
+from verax.text import printable
 
 #: `auto`: the key of nodes that were registered under a name, else the node id.
 Identity = Literal["auto", "key", "node"]
-
-_log = logging.getLogger("flwr.verax")
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class Member:
 
 def node_of(info: Any, identity: Identity = "auto") -> Node:
     """A node from Flower's `NodeInfo`."""
-    name = info.name.strip()
+    name = printable(info.name.strip(), 200)
     key = "" if identity == "node" else fingerprint(info.public_key)
     if identity == "auto" and not name:
         key = ""  # The SuperNode created this key at its start and loses it at its end.
@@ -124,6 +123,19 @@ class Roster:
                 "names, or list the nodes' names as `members`"
             )
         return absent
+
+    def listed(self, nodes: Sequence[Node], terms: Terms) -> dict[int, Member]:
+        """The nodes that may take part, as members; nothing is written to the book.
+
+        Under open terms these are all nodes; under closed ones those that the terms list, and
+        nodes without names, which have yet to say who they are.
+        """
+        if not terms.members or _are_anonymous(nodes):
+            names = {node.id: node.name or f"node {node.id}" for node in nodes}
+        else:
+            names = self._match(nodes, terms)
+        keys = {node.id: node.key for node in nodes}
+        return {id_: Member(keys[id_] or name, name) for id_, name in names.items()}
 
     def members(self, nodes: Iterable[Node], terms: Terms, round_: int) -> dict[int, Member]:
         """Members by node id; new ones join the book, and nodes that are not listed are left out.
@@ -194,7 +206,7 @@ class Roster:
         try:
             self._book.join(self._federation, member, node.name, from_round=round_, run=self._run)
         except BookError as error:  # the name looks like that of another member
-            _log.warning("Verax: %s keeps its key as its label: %s", node.name, error)
+            log.warning("Verax: %s keeps its key as its label: %s", node.name, error)
             self._book.join(self._federation, member, from_round=round_, run=self._run)
             return Member(member, member)
         return Member(member, node.name or member)
@@ -240,7 +252,7 @@ class Roster:
         """Log a warning once."""
         if key not in self._warned:
             self._warned.add(key)
-            _log.warning("Verax: %s", message)
+            log.warning("Verax: %s", message)
 
 
 def _may_have(name: str, key: str, accounts: Mapping[str, Member]) -> bool:

@@ -45,7 +45,7 @@ def take_partition(content: RecordDict) -> str | None:
     """Remove what `identified` added to a reply, and return the partition-id."""
     record = content.pop(_IDENTITY, None)
     value = record.get("partition-id") if isinstance(record, ConfigRecord) else None
-    return str(value) if isinstance(value, int) else None
+    return str(value) if isinstance(value, int) and 0 <= value < 2**63 else None
 
 
 def misreport(reporting: Reporting | None = None) -> Mod:

@@ -7,12 +7,11 @@ from collections.abc import Mapping, Sequence
 
 from flwr.app import MetricRecord
 
-from verax.flower.round import Asked
+from verax.flower.log import log
+from verax.flower.matching import Asked
 from verax.ledger import Receipt
 from verax.ledger.money import format_units
 from verax.mechanism import Terms
-
-_log = logging.getLogger("flwr.verax")
 
 
 def round_metrics(
@@ -46,16 +45,16 @@ def log_round(
     terms: Terms,
 ) -> None:
     """One line per member in Flower's log, and a warning per alarm."""
-    _log.info("Verax: round %d is in the book (record %d)", round_, receipt.sequence)
+    log.info("Verax: round %d is in the book (record %d)", round_, receipt.sequence)
     for one in asked:
         name, label = one.member.id, one.member.label
         paid = format_units(receipt.amounts.get(name, 0), terms.scale, terms.currency)
         owed = format_units(balances.get(name, 0), terms.scale)
         if one.reply.status == "ok":
-            weight = "" if one.weight == 1 else f", weight {one.weight:.4g}"
+            weight = "" if one.effective == 1 else f", weight {one.effective:.4g}"
             level, text = logging.INFO, f"squared norm {one.norm:.6g}{weight}"
         else:
             level, text = logging.WARNING, f"{one.reply.status}: {one.reply.reason}"
-        _log.log(level, "\t%s: %s; pays %s, owes %s", label, text, paid, owed)
+        log.log(level, "\t%s: %s; pays %s, owes %s", label, text, paid, owed)
         if name in alarms:
-            _log.warning("Verax ALARM: %s sent %s", label, alarms[name])
+            log.warning("Verax ALARM: %s sent %s", label, alarms[name])

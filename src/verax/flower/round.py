@@ -1,73 +1,46 @@
 """The replies of one round: matched with requests, checked, measured, weighed and reported.
 
 A member that was asked ends with the status ok, missing, rejected or error, and a reason. Those
-that are ok have a squared norm ‖reply − sent‖² and a weight N·w_i, as the strategy will use it.
+that are ok have a squared norm ‖reply − sent‖², and the weight by which their update counts.
 """
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 from flwr.app import Message
 from numpy.typing import NDArray
 
-from verax.flower.identity import Member
-from verax.flower.replies import Reply, SentModel, check_reply, differing_metrics
+from verax.flower.log import log
+from verax.flower.matching import Asked, same_content, with_content
+from verax.flower.metrics import averageable, only
+from verax.flower.replies import Reply, check_reply, rejected
 from verax.flower.weighing import (
     ReplyWeights,
-    effective_weights,
     fixed_weights,
     loss_weight,
-    set_examples,
+    reply_counts,
+    with_examples,
 )
 from verax.ledger import Report
-from verax.mechanism import Statistics, Terms, gram_of_updates, rule_named, squared_norms
-
-_log = logging.getLogger("flwr.verax")
+from verax.mechanism import (
+    Statistics,
+    Terms,
+    effective_weights,
+    gram_of_updates,
+    rule_named,
+    squared_norms,
+)
+from verax.text import shown
 
 #: The largest charge of one update, in minor units. float64 counts exactly up to here, and the
 #: limit of the books is far away, so that no member can stop a round by sending a gigantic update.
 _MAX_CHARGE = 2.0**53
 
-
-@dataclass(eq=False)
-class Asked:
-    """A member that was sent the model in this round, and its replies."""
-
-    member: Member
-    request: Any  # Flower's metadata object: its message id is set when the message is pushed
-    sent: SentModel
-    replies: list[Message] = field(default_factory=list[Message])
-    reply: Reply = field(default_factory=lambda: Reply("missing", "no reply"))
-    norm: float = math.nan
-    weight: float = 1.0
-
-    @property
-    def message(self) -> Message:
-        """The reply that counts; every member with the status ok has one."""
-        return self.replies[0]
-
-
-def match_replies(asked: Iterable[Asked], replies: Iterable[Message], round_: int) -> None:
-    """Match replies with requests; a reply to no request of this round is ignored."""
-    by_id = {one.request.message_id: one for one in asked}
-    for message in replies:
-        one = by_id.get(message.metadata.reply_to_message_id)
-        source = source_of(message)
-        if one is None or (not message.has_error() and source != one.request.dst_node_id):
-            _log.warning(
-                "Verax: a reply from node %d answers no request of round %d (it is late, or "
-                "was not asked for) and is ignored",
-                source,
-                round_,
-            )
-            continue
-        one.replies.append(message)
+#: The largest effective squared norm where the price is zero; sums of many of them are finite.
+_MAX_NORM = 1e200
 
 
 class Collected:
@@ -90,7 +63,7 @@ class Collected:
     def statistics(self) -> Statistics[NDArray[np.float64]]:
         """Statistics of the updates as they count, of all asked; zero where a status is not ok."""
         ok = np.array([one.reply.status == "ok" for one in self.asked], dtype=np.bool_)
-        weights = np.array([one.weight for one in self.asked])
+        weights = np.array([one.effective for one in self.asked])
         if self._measured.gram is not None:
             both = ok[:, None] & ok
             gram = np.where(both, self._measured.gram, 0.0) * weights[:, None] * weights
@@ -103,18 +76,34 @@ class Collected:
         for one in self.asked:
             if one.replies:
                 self._check(one)
-        self._reject_differing_metrics()
         self._measure()
-        self._weigh()
+        self.weigh()
 
-    def overwrite_counts(self) -> None:
-        """Where the terms fix the weights, replace the example counts that members report."""
-        key = self._weights.count_key
-        if self._terms.weights.kind == "reported" or key is None:
-            return
-        names = [(one.member.id, one.member.label) for one in self.ok]
-        for one, weight in zip(self.ok, fixed_weights(self._terms, names), strict=True):
-            set_examples(one.message, key, weight)
+    def to_aggregate(self, chosen: Sequence[Asked], *, with_metrics: bool = True) -> list[Message]:
+        """The replies of some members as the strategy may see them.
+
+        Where the terms fix the weights, they replace the example counts that members report.
+
+        Args:
+            chosen: members that are ok.
+            with_metrics: False leaves only the metrics that the strategy cannot do without.
+        """
+        contents = [one.content for one in chosen]
+        key, required = self._weights.count_key, self._weights.required
+        if self._terms.weights.kind != "reported" and key is not None:
+            names = [(one.member.id, one.member.label) for one in chosen]
+            fixed = fixed_weights(self._terms, names)
+            contents = [with_examples(c, key, w) for c, w in zip(contents, fixed, strict=True)]
+        if with_metrics:
+            labels = [one.member.label for one in chosen]
+            shares = [one.weight for one in chosen]
+            contents = averageable(contents, labels, shares, required)
+        else:
+            contents = [only(content, required) for content in contents]
+        return [
+            with_content(one.message, content)
+            for one, content in zip(chosen, contents, strict=True)
+        ]
 
     def discard_all(self) -> None:
         """Record that the strategy used no update: the model stays, so nobody is charged."""
@@ -139,30 +128,20 @@ class Collected:
 
     def _check(self, one: Asked) -> None:
         if len(one.replies) > 1:
-            if len({_content_id(message) for message in one.replies}) > 1:
-                one.reply = Reply("rejected", "several different replies to one request")
+            if not same_content(one.replies):
+                one.reply = rejected("several different replies to one request")
                 return
-            _log.warning("Verax: %s sent the same reply more than once", one.member.label)
+            log.warning("Verax: %s sent the same reply more than once", one.member.label)
         reported = self._terms.weights.kind == "reported"
-        one.reply = check_reply(
-            one.message, one.sent, self._weights.count_key if reported else None
-        )
-        if one.message.has_error():
-            _log.warning("Verax: %s: %s", one.member.label, one.message.error.reason)
+        key = self._weights.count_key if reported else None
+        one.reply = check_reply(one.message, one.sent, key, self._terms.weights)
+        if one.reply.status == "error":
+            log.warning("Verax: %s: %s", one.member.label, shown(one.message.error.reason, 500))
         elif one.reply.status == "ok" and self._weights.loss_key is not None:
             try:
-                loss_weight(self._weights, one.message.content)
-            except ValueError as error:
-                one.reply = Reply("rejected", str(error))
-
-    def _reject_differing_metrics(self) -> None:
-        reported = self._terms.weights.kind == "reported"
-        ignored = None if reported else self._weights.count_key
-        ok = self.ok
-        reasons = differing_metrics([one.message.content for one in ok], ignored)
-        for one, reason in zip(ok, reasons, strict=True):
-            if reason:
-                one.reply = Reply("rejected", reason)
+                loss_weight(self._weights, one.reply.content)
+            except Exception as error:
+                one.reply = rejected(error)
 
     def _measure(self) -> None:
         """Squared norms, or all inner products if the rule reads them or distances."""
@@ -174,49 +153,44 @@ class Collected:
                 f"rule {self._terms.rule} compares updates with each other, so all members must be "
                 "sent the same model"
             )
-        norms, gram = np.zeros(count), np.zeros((count, count))
-        for sent in models.values():
-            places = [
-                k
-                for k, one in enumerate(self.asked)
-                if one.sent is sent and one.reply.status == "ok"
-            ]
-            model = sent.charged
+        norms = np.array([self._norm(one) for one in self.asked])
+        gram = None
+        if reads_gram and models:
+            gram = np.zeros((count, count))
+            places = [k for k, one in enumerate(self.asked) if one.reply.status == "ok"]
             replies = [self.asked[k].reply.arrays for k in places]
-            if reads_gram:
-                gram[np.ix_(places, places)] = gram_of_updates(model, replies)
-                norms[places] = np.diagonal(gram)[places]
-            else:
-                norms[places] = squared_norms(model, replies)
-            for k in places:
-                self.asked[k].norm = float(norms[k])
-                if not math.isfinite(norms[k]):
-                    reason = "holds NaN or infinity, or is too large to measure"
-                    self.asked[k].reply = Reply("rejected", reason)
-        self._measured = Statistics(norms, gram if reads_gram else None)
+            model = next(iter(models.values())).charged
+            gram[np.ix_(places, places)] = gram_of_updates(model, replies)
+        self._measured = Statistics(norms, gram)
 
-    def _weigh(self) -> None:
-        """Set N·w_i of all that are ok; reject updates that cost more than a book should hold."""
+    def _norm(self, one: Asked) -> float:
+        """‖reply − sent‖², or zero for a reply that does not count or cannot be measured."""
+        if one.reply.status != "ok":
+            return 0.0
+        try:
+            one.norm = float(squared_norms(one.sent.charged, [one.reply.arrays])[0])
+        except Exception as error:
+            one.reply = rejected(error)
+            return 0.0
+        if not math.isfinite(one.norm):
+            one.reply = rejected("holds NaN or infinity, or is too large to measure")
+            return 0.0
+        return one.norm
+
+    def weigh(self) -> None:
+        """Set the weights of all that are ok; reject updates that cost more than a book holds."""
         highest = float(np.max(self._terms.price.at(self._round), initial=0.0))
         highest *= 10.0**self._terms.scale
-        limit = min(_MAX_CHARGE / highest if highest else math.inf, 1e300)
+        limit = min(_MAX_CHARGE / highest if highest else math.inf, _MAX_NORM)
         while ok := self.ok:
             names = [(one.member.id, one.member.label) for one in ok]
-            contents = [(one.reply, one.message.content) for one in ok]
-            weights = effective_weights(self._weights, self._terms, names, contents)
-            for one, weight in zip(ok, weights, strict=True):
-                one.weight = float(weight)
-            largest = max(ok, key=lambda one: one.weight**2 * one.norm)
-            if largest.weight**2 * largest.norm <= limit:
+            counts = reply_counts(self._weights, self._terms, names, [one.reply for one in ok])
+            total, effective = math.fsum(counts), effective_weights(counts).tolist()
+            for one, count, counted in zip(ok, counts, effective, strict=True):
+                one.weight, one.effective = count / total * len(ok), counted
+            largest = max(ok, key=lambda one: one.effective_norm)
+            if largest.effective_norm <= limit:
                 return
-            reason = f"its squared norm exceeds the limit of {limit:.3g} at this price"
-            largest.reply = Reply("rejected", reason)
-
-
-def source_of(message: Message) -> int:
-    """The node that a message came from."""
-    return message.metadata.src_node_id
-
-
-def _content_id(message: Message) -> str:
-    return message.content.object_id if message.has_content() else str(message.error)
+            largest.reply = rejected(
+                f"its squared norm exceeds the limit of {limit:.3g} at this price"
+            )

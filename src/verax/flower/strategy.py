@@ -1,38 +1,39 @@
 """`PaidStrategy`: any Flower strategy, with every round measured, charged and booked.
 
-In each round the wrapped strategy decides what is sent; replies are matched with requests, checked,
-measured and weighed (`verax.flower.round`); the wrapped strategy aggregates those that count; the
-round is posted to the ledger, which computes the payments by `verax.mechanism`; only then is the
-aggregate returned. If the post fails, the round ends with an error and the model stays unchanged.
+In each round the wrapped strategy decides what is sent to members; replies are matched with
+requests, checked, measured and weighed (`verax.flower.round`); the wrapped strategy aggregates
+those that count; the round is posted to the ledger, which computes the payments by
+`verax.mechanism`; only then is the aggregate returned. If the post fails, the round ends with an
+error and the model stays unchanged.
 """
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
-from numpy.typing import NDArray
 
+from verax.flower.aggregation import aggregate
+from verax.flower.agreement import agreed_terms, check_chargeable
 from verax.flower.alarm import Alarm, norms_of
-from verax.flower.checkpoints import Checkpoints, resumed_model
-from verax.flower.fit import check_fit, check_norms, check_rounds
+from verax.flower.checkpoints import Checkpoints, Gram, check_run_name, resumed_model
+from verax.flower.evaluation import evaluations
+from verax.flower.fit import check_norms, check_rounds
 from verax.flower.identity import Identity, Member, Node, Roster, node_of
-from verax.flower.mods import take_partition
+from verax.flower.log import log
+from verax.flower.matching import Asked, Request, identified, match_replies
+from verax.flower.members_only import MembersOnly
 from verax.flower.outcome import log_round, round_metrics
-from verax.flower.replies import SentModel, averageable
-from verax.flower.round import Asked, Collected, match_replies
+from verax.flower.replies import SentModel
+from verax.flower.round import Collected
 from verax.flower.unpaid import is_unpaid
 from verax.flower.weighing import innermost, reply_weights
 from verax.ledger import Book, BookError, BookUnavailableError, Receipt, Report
-from verax.mechanism import Terms, rule_named
-
-_log = logging.getLogger("flwr.verax")
+from verax.mechanism import Terms
 
 _POLL_SECONDS = 0.2
 
@@ -44,7 +45,7 @@ class PaidStrategy(Strategy):
         strategy: FedAvg, FedMedian, Krum, FedAdam, one of Flower's differential-privacy wrappers, …
         ledger: a book, or its path or URL; the book is created if it does not exist.
         terms: the terms or the path of a `terms.toml`; may be left out for a federation that is in
-            the book.
+            the book, and must be the newest there.
         federation: its name in the book.
         run: the name of this training run in the book; by default Flower's run id. A run with the
             same name resumes where the book ends: nothing is charged twice.
@@ -83,19 +84,23 @@ class PaidStrategy(Strategy):
         self._unpaid = is_unpaid()
         if self._unpaid:
             return  # an audit is running the app: no book is opened, and nobody is charged
+        if run is not None:
+            check_run_name(run)
         given = terms if terms is None or isinstance(terms, Terms) else Terms.load(terms)
         if given is not None:
-            self._check_terms(given)  # before a book is created with them
+            check_chargeable(strategy, given)  # before a book is created with them
         self.book = ledger if isinstance(ledger, Book) else Book.create(ledger)
-        self.terms = _agreed_terms(self.book, federation, given)
-        self._check_terms(self.terms)
+        self.terms = agreed_terms(self.book, federation, given)
+        check_chargeable(strategy, self.terms)
         if self.terms.audited is None:
-            _log.info("Verax: the terms have no [audited]: nothing says what they were audited for")
+            log.info("Verax: the terms have no [audited]: nothing says what they were audited for")
         self._run, self._folder = run, checkpoints
+        self._checkpoints: Checkpoints | None = None
         self._identity: Identity = identity
         self._patience, self._alarm = patience, alarm or Alarm()
-        self._roster: Roster | None = None
+        self._run_roster: Roster | None = None
         self._asked: dict[int, list[Asked]] = {}
+        self._evaluating: dict[int, list[Request]] = {}
         self._arrays = ArrayRecord()
         self._completed = 0  # rounds of the run that an earlier start completed
 
@@ -110,13 +115,19 @@ class PaidStrategy(Strategy):
             raise ValueError("the run has no name before its first round; give `run`")
         return self._run
 
+    @property
+    def _roster(self) -> Roster:
+        if self._run_roster is None:
+            raise ValueError("the run has not begun; call `start` or `configure_train` first")
+        return self._run_roster
+
     def summary(self) -> None:
         """Log the settings, then those of the wrapped strategy."""
         terms = self.terms
-        _log.info("\t├──> Payments (Verax):")
-        _log.info("\t│\t├── Rule: %s, weights: %s", terms.rule, terms.weights.kind)
-        _log.info("\t│\t├── Price in round 1: %s %s", terms.price.at(1).tolist(), terms.currency)
-        _log.info("\t│\t└── Federation: %r, run: %r", self.federation, self._run)
+        log.info("\t├──> Payments (Verax):")
+        log.info("\t│\t├── Rule: %s, weights: %s", terms.rule, terms.weights.kind)
+        log.info("\t│\t├── Price in round 1: %s %s", terms.price.at(1).tolist(), terms.currency)
+        log.info("\t│\t└── Federation: %r, run: %r", self.federation, self._run)
         self.strategy.summary()
 
     def start(
@@ -143,7 +154,7 @@ class PaidStrategy(Strategy):
         before = self._completed
         evaluate = None if evaluate_fn is None else lambda t, a: evaluate_fn(t + before, a)
         if num_rounds <= before:
-            _log.info("Verax: all %d rounds of run %r are in the book", num_rounds, self.run)
+            log.info("Verax: all %d rounds of run %r are in the book", num_rounds, self.run)
             return Result(arrays=arrays)
         result = super().start(
             grid, arrays, num_rounds - before, timeout, train_config, evaluate_config, evaluate
@@ -167,37 +178,30 @@ class PaidStrategy(Strategy):
         """The wrapped strategy's messages to members; remembers who was asked and what was sent."""
         self._begin(grid)
         round_ = self._completed + server_round
-        terms = self.book.terms(self.federation, round_)
-        self._check_terms(terms)
+        terms = self.book.terms(self.federation, round_, self.run)
+        check_chargeable(self.strategy, terms)
         nodes = self._wait_for_nodes(grid, terms, "min_train_nodes")
-        messages = list(self.strategy.configure_train(round_, arrays, config, grid))
-        assert self._roster is not None
         members = self._roster.members(nodes, terms, round_)
+        view = MembersOnly(grid, members)
+        messages = view.to_members(self.strategy.configure_train(round_, arrays, config, view))
         self._arrays = arrays
         models: dict[int, SentModel] = {}
         asked: list[Asked] = []
-        to_members: list[Message] = []
         for message in messages:
-            member = members.get(message.metadata.dst_node_id)
-            if member is None:
-                continue
+            member = members[message.metadata.dst_node_id]
             if any(other.member.id == member.id for other in asked):
                 raise ValueError(f"{member.label!r} is asked twice in round {round_}, must be once")
-            records = list(message.content.array_records.values())
-            record = records[0] if len(records) == 1 else arrays
+            records = list(message.content.array_records.items())
+            own = getattr(innermost(self.strategy), "arrayrecord_key", "arrays")
+            name, record = records[0] if len(records) == 1 else (own, arrays)
             if id(record) not in models:
-                models[id(record)] = SentModel.of(record, terms.arrays)
+                models[id(record)] = SentModel.of(name, record, terms.arrays)
             asked.append(Asked(member, message.metadata, models[id(record)]))
-            to_members.append(message)
-        if messages and not asked:
-            raise ValueError(
-                f"none of the {len(messages)} nodes asked in round {round_} is a member; the terms "
-                f"list {', '.join(terms.members)}, the book may have them under other keys: "
-                "`verax ledger balances` shows them"
-            )
         self._refuse_unasked(terms, round_, members, asked)
+        if asked:  # from now on the terms of this round are fixed
+            self.book.open_round(self.federation, self.run, round_)
         self._asked = {round_: asked}
-        return to_members
+        return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -209,29 +213,19 @@ class PaidStrategy(Strategy):
             raise ValueError(f"round {round_} was not configured; call configure_train first")
         if not asked:
             return self.strategy.aggregate_train(round_, list(replies))
-        terms = self.book.terms(self.federation, round_)
+        terms = self.book.terms(self.federation, round_, self.run)
         match_replies(asked, replies, round_)
-        asked = self._identify(asked, terms, round_)
+        asked = identified(asked, self._roster, terms, round_)
         collected = Collected(asked, reply_weights(self.strategy, terms), terms, round_)
         collected.receive()
         check_norms(terms, round_, collected.ok)
-        arrays, metrics = None, None
-        if collected.ok:
-            collected.overwrite_counts()
-            arrays, metrics = self.strategy.aggregate_train(
-                round_, [one.message for one in collected.ok]
-            )
+        arrays, metrics = aggregate(self.strategy, round_, collected)
         if arrays is None:
             collected.discard_all()
         reports, gram = collected.reports()
-        if self._folder is not None:
-            after = self._arrays if arrays is None else arrays
-            Checkpoints(self._folder, self.run).save(round_, after)
-        receipt = self._post(round_, reports, gram)
+        receipt = self._post(round_, reports, gram, self._arrays if arrays is None else arrays)
         balances = self.book.balances(self.federation)
-        alarms = self._alarm.update(
-            {one.member.id: one.weight**2 * one.norm for one in collected.ok}
-        )
+        alarms = self._alarm.update({one.member.id: one.effective_norm for one in collected.ok})
         log_round(round_, asked, receipt, balances, alarms, terms)
         return arrays, round_metrics(asked, receipt, balances, alarms, metrics, terms)
 
@@ -240,40 +234,46 @@ class PaidStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """The wrapped strategy's messages, once enough nodes are connected."""
+        """The wrapped strategy's messages to members, once enough of them are connected."""
         self._begin(grid)
         round_ = self._completed + server_round
-        if getattr(self.strategy, "fraction_evaluate", 1.0):
-            terms = self.book.terms(self.federation, round_)
-            self._wait_for_nodes(grid, terms, "min_evaluate_nodes")
-        return self.strategy.configure_evaluate(round_, arrays, config, grid)
+        if not getattr(innermost(self.strategy), "fraction_evaluate", 1.0):
+            return []
+        terms = self.book.terms(self.federation, round_)
+        nodes = self._wait_for_nodes(grid, terms, "min_evaluate_nodes")
+        members = self._roster.listed(nodes, terms)
+        view = MembersOnly(grid, members)
+        messages = view.to_members(self.strategy.configure_evaluate(round_, arrays, config, view))
+        self._evaluating = {
+            round_: [Request(members[m.metadata.dst_node_id], m.metadata) for m in messages]
+        }
+        return messages
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """The wrapped strategy's result, from the replies whose metrics can be averaged."""
+        """The wrapped strategy's result, from the members' replies that can be averaged."""
         round_ = self._completed + server_round
-        key = reply_weights(self.strategy, self.terms).count_key
-        return self.strategy.aggregate_evaluate(round_, averageable(replies, key))
+        asked = self._evaluating.pop(round_, [])
+        match_replies(asked, replies, round_)
+        weights = reply_weights(self.strategy, self.terms)
+        valid = evaluations(asked, weights.count_key, self.terms.weights)
+        try:
+            return self.strategy.aggregate_evaluate(round_, valid)
+        except Exception as error:  # metrics are the members' words: they must not end a run
+            log.warning("Verax: evaluation of round %d failed: %s", round_, error)
+            return None
 
     # Before a round
 
-    def _check_terms(self, terms: Terms) -> None:
-        """Refuse terms by which this strategy cannot be charged."""
-        if rule_named(terms.rule).reads == "misreport":
-            raise ValueError(
-                f"rule {terms.rule} needs recomputed updates, which a server does not have; "
-                "charge by squared-norm, squared-distance or groves-ledyard"
-            )
-        reply_weights(self.strategy, terms)
-        check_fit(terms)
-
     def _begin(self, grid: Grid) -> None:
         """On the first call, name the run and give the alarm the rounds that are in the book."""
-        if self._roster is not None:
+        if self._run_roster is not None:
             return
         self._run = self._run or str(grid.run.run_id)
-        self._roster = Roster(self.book, self.federation, self._run)
+        self._run_roster = Roster(self.book, self.federation, self._run)
+        if self._folder is not None:
+            self._checkpoints = Checkpoints(self._folder, self._run)
         if not self.book.last_round(self.federation, self._run):
             return
         names = {account.number: account.member for account in self.book.members(self.federation)}
@@ -288,7 +288,9 @@ class PaidStrategy(Strategy):
         last = self.book.last_round(self.federation, self.run) or 0
         if not last:
             return initial
-        stored = resumed_model(self._folder, self.run, last, initial)
+        if self._checkpoints is not None:
+            self._checkpoints.recover(last, lambda *reported: self._is_booked(last, *reported))
+        stored = resumed_model(self._checkpoints, self.run, last, initial)
         if stored is None:
             return initial
         self._completed = last
@@ -296,23 +298,32 @@ class PaidStrategy(Strategy):
 
     def _wait_for_nodes(self, grid: Grid, terms: Terms, minimum: str) -> list[Node]:
         """Wait until as many nodes are connected as the strategy and the terms need."""
-        assert self._roster is not None
         inner = innermost(self.strategy)
         fewest = max(getattr(inner, "min_available_nodes", 0), getattr(inner, minimum, 0))
         deadline = time.monotonic() + self._patience
         while True:
             nodes = [node_of(info, self._identity) for info in grid.get_nodes()]
             absent = self._roster.not_connected(nodes, terms)
-            if len(nodes) >= fewest and not absent:
+            count = len(self._roster.listed(nodes, terms))
+            if count >= fewest and not absent:
                 return nodes
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"after {self._patience:g} s {len(nodes)} nodes are connected, {fewest} are "
+                    f"after {self._patience:g} s {count} nodes are connected, {fewest} are "
                     "needed"
                     + (f"; members not seen yet: {', '.join(absent)}" if absent else "")
+                    + self._strangers(len(nodes) - count, terms)
                     + ". Start the missing SuperNodes, or `verax ledger join` members by their key"
                 )
             time.sleep(min(_POLL_SECONDS, self._patience))
+
+    def _strangers(self, count: int, terms: Terms) -> str:
+        if not count:
+            return ""
+        return (
+            f"; {count} more nodes are not members: the terms list {', '.join(terms.members)}, and "
+            "the book may have them under other keys (`verax ledger balances`)"
+        )
 
     def _refuse_unasked(
         self, terms: Terms, round_: int, members: dict[int, Member], asked: Sequence[Asked]
@@ -329,63 +340,31 @@ class PaidStrategy(Strategy):
 
     # After a round
 
-    def _identify(self, asked: Sequence[Asked], terms: Terms, round_: int) -> list[Asked]:
-        """The asked members, sorted by id; nodes that were not known say in their replies who.
-
-        A node that did not reply cannot say it. It is left out, and its member, which the terms
-        list, is booked as missing.
-        """
-        told: dict[int, str | None] = {}
-        for one in asked:
-            said = {take_partition(m.content) for m in one.replies if m.has_content()}
-            if said and not one.member.is_known:
-                told[one.request.dst_node_id] = said.pop() if len(said) == 1 else None
-        unknown = [one for one in asked if not one.member.is_known]
-        if unknown:
-            assert self._roster is not None
-            nodes = [one.request.dst_node_id for one in unknown]
-            members = self._roster.identify(nodes, told, terms)
-            for one in unknown:
-                one.member = members.get(one.request.dst_node_id, one.member)
-                if not one.member.is_known:
-                    _log.warning(
-                        "Verax: %s did not reply in round %d and has not said which member it is; "
-                        "the member is booked as missing",
-                        one.member.label,
-                        round_,
-                    )
-        known = [one for one in asked if one.member.is_known]
-        return sorted(known, key=lambda one: one.member.id)
-
     def _post(
-        self, round_: int, reports: Sequence[Report], gram: NDArray[np.float64] | None
+        self, round_: int, reports: Sequence[Report], gram: Gram, after: ArrayRecord
     ) -> Receipt:
+        """Book the round, with the model after it stored before and named after the post."""
+        if self._checkpoints is not None:
+            self._checkpoints.stage(round_, after, reports, gram)
         try:
             receipt = self.book.post(self.federation, self.run, round_, reports, gram)
         except (BookError, BookUnavailableError, ValueError) as error:
+            if self._checkpoints is not None:
+                self._checkpoints.discard(round_)
             raise RuntimeError(
                 f"round {round_} of run {self.run!r} was not booked, so its aggregate is not used "
                 f"and the model stays unchanged: {error}. A different run needs a different `run` "
                 "name"
             ) from error
+        if self._checkpoints is not None:
+            self._checkpoints.promote(round_)
         if not receipt.posted:
-            _log.info("Verax: round %d was in the book already; nothing is charged again", round_)
+            log.info("Verax: round %d was in the book already; nothing is charged again", round_)
         return receipt
 
-
-def _agreed_terms(book: Book, federation: str, terms: Terms | None) -> Terms:
-    """The terms in the book; a new federation is created with the given ones."""
-    if federation not in book.federations():
-        if terms is None:
-            raise ValueError(f"{federation!r} is not in the book; give its `terms`")
-        book.create_federation(federation, terms)
-        return terms
-    versions = [version.terms for version in book.versions(federation)]
-    if terms is None:
-        return versions[-1]
-    if terms not in versions:
-        raise ValueError(
-            f"{federation!r} is in the book with other terms; `verax ledger terms` changes them "
-            "from a round on, or give the federation another name"
-        )
-    return terms
+    def _is_booked(self, round_: int, reports: list[Report], gram: Gram) -> bool:
+        """Whether a round that is in the book has these reports: then a post changes nothing."""
+        try:
+            return not self.book.post(self.federation, self.run, round_, reports, gram).posted
+        except (BookError, ValueError):
+            return False

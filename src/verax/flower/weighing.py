@@ -1,9 +1,7 @@
 """The weight that a strategy gives each reply, and therefore the update that is charged.
 
 FedAvg and its variants weigh by `num-examples`, which the client reports itself: w_i = c_i / Σ c_j.
-The update of such a client counts N·w_i times, and the *effective* update is charged:
-
-    n_i = (N w_i)² ‖reply_i − sent‖².
+The *effective* update is charged, (1 + E_i) w_i (reply_i − sent) (`verax.mechanism.weights`).
 
 Medians, trimmed means, Krum and Bulyan give all replies the same weight; example counts affect only
 their metrics. q-FedAvg weighs by the reported loss, w_i ∝ F_i^q. Strategies that exchange trees
@@ -17,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import Message, MetricRecord, RecordDict
+from flwr.app import MetricRecord, RecordDict
 from flwr.serverapp.strategy import (
     Bulyan,
     FedMedian,
@@ -29,8 +27,10 @@ from flwr.serverapp.strategy import (
     Strategy,
 )
 
+from verax.flower.metrics import the_metrics
 from verax.flower.replies import Reply
 from verax.mechanism import Terms
+from verax.text import shown
 
 _MAX_LOSS_WEIGHT = 1e150
 
@@ -50,6 +50,11 @@ class ReplyWeights:
     by_count: bool
     loss_key: str | None = None
     q: float = 0.0
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The metrics that the strategy cannot do without."""
+        return tuple(key for key in (self.count_key, self.loss_key) if key is not None)
 
 
 def innermost(strategy: Strategy) -> Any:
@@ -96,50 +101,49 @@ def fixed_weights(terms: Terms, names: Sequence[tuple[str, str]]) -> list[float]
     return [table[member] if member in table else table[label] for member, label in names]
 
 
-def effective_weights(
+def reply_counts(
     weights: ReplyWeights,
     terms: Terms,
     names: Sequence[tuple[str, str]],
-    replies: Sequence[tuple[Reply, RecordDict]],
+    replies: Sequence[Reply],
 ) -> list[float]:
-    """N·w_i of the replies that count; their mean is 1.
+    """c_i of the replies that count, to which their weights are proportional.
 
     Args:
         weights: how the strategy weighs.
         terms: equal, fixed or reported weights.
         names: id and label of each member.
-        replies: the checked reply and its content, of each member.
+        replies: the checked reply of each member, all of them ok.
     """
     if terms.weights.kind == "fixed":
-        raw = fixed_weights(terms, names)
-    elif terms.weights.kind == "reported" and weights.loss_key is not None:
-        raw = [loss_weight(weights, content) for _, content in replies]
-    elif terms.weights.kind == "reported" and weights.by_count:
-        raw = [reply.examples for reply, _ in replies]
-    else:
-        return [1.0] * len(replies)
-    total = math.fsum(raw)
-    return [value / total * len(raw) for value in raw]
+        return fixed_weights(terms, names)
+    if terms.weights.kind == "reported" and weights.loss_key is not None:
+        return [loss_weight(weights, reply.content) for reply in replies]
+    if terms.weights.kind == "reported" and weights.by_count:
+        return [float(reply.examples) for reply in replies]
+    return [1.0] * len(replies)
 
 
-def loss_weight(weights: ReplyWeights, content: RecordDict) -> float:
+def loss_weight(weights: ReplyWeights, content: RecordDict | None) -> float:
     """F^q of q-FedAvg; a ValueError says what is wrong with the loss."""
-    metrics = next(iter(content.metric_records.values()))
-    loss = metrics.get(weights.loss_key or "")
+    loss = None if content is None else the_metrics(content).get(weights.loss_key or "")
     if not isinstance(loss, int | float) or not 0 <= loss < math.inf:
-        raise ValueError(f"metric {weights.loss_key!r} is {loss}, must be a finite number ≥ 0")
+        raise ValueError(
+            f"metric {weights.loss_key!r} is {shown(loss)}, must be a finite number ≥ 0"
+        )
     try:
         weight = float((loss + 1e-10) ** weights.q)
     except OverflowError:
         weight = math.inf
-    if not 0 < weight < _MAX_LOSS_WEIGHT:
+    if not 1 / _MAX_LOSS_WEIGHT < weight < _MAX_LOSS_WEIGHT:
         raise ValueError(
-            f"metric {weights.loss_key!r} is {loss:g}, too large a weight with q = {weights.q:g}"
+            f"metric {weights.loss_key!r} is {shown(loss)}, too extreme a weight with q = "
+            f"{weights.q:g}"
         )
     return weight
 
 
-def set_examples(message: Message, key: str, value: float) -> None:
-    """Replace the example count of a reply by the weight that the terms fix."""
-    name, metrics = next(iter(message.content.metric_records.items()))
-    message.content[name] = MetricRecord({**metrics, key: value})
+def with_examples(content: RecordDict, key: str, value: float) -> RecordDict:
+    """A reply whose example count is replaced by the weight that the terms fix."""
+    (name,) = content.metric_records
+    return RecordDict({**content, name: MetricRecord({**the_metrics(content), key: value})})

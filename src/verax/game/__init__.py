@@ -2,17 +2,19 @@
 
 from verax.game.mean_estimation import Bayesian, OneRound
 from verax.game.misreports import (
+    Absent,
     Adaptive,
     Directional,
     Honest,
     Mixed,
     Noise,
+    Piecewise,
     Scale,
     ScaleAndNoise,
     Stretch,
     Timed,
 )
-from verax.game.named import reporting_of
+from verax.game.parse import reporting_of
 from verax.game.policy import LargerBatch, Policy
 from verax.game.quadratics import BestResponse, Quadratics, Trajectory, four_clients
 from verax.game.reporting import Layers, Reporting, Seen, Sender
@@ -29,6 +31,7 @@ from verax.game.reward import (
 
 __all__ = [
     "REWARDS",
+    "Absent",
     "Adaptive",
     "Bayesian",
     "BestResponse",
@@ -42,6 +45,7 @@ __all__ = [
     "Noise",
     "OneRound",
     "OwnLoss",
+    "Piecewise",
     "Policy",
     "Quadratics",
     "Reporting",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verax.game.reporting import (
     Array,
@@ -109,6 +110,66 @@ class Stretch(Reporting):
         else:
             where = f"rounds {self.first} to {self.last}" if count > 1 else f"round {self.first}"
         return f"scale {self.a:g} in {where}"
+
+
+@dataclass(frozen=True)
+class Piecewise(Reporting):
+    """A scale for each part of the run.
+
+    Attributes:
+        a: the scale in each part.
+        starts: the first round of each part; the first is 1.
+    """
+
+    a: tuple[float, ...]
+    starts: tuple[int, ...]
+    kind: ClassVar[str] = "piecewise"
+
+    def __post_init__(self) -> None:
+        check_finite(**{f"a[{k}]": value for k, value in enumerate(self.a)})
+        if len(self.a) != len(self.starts) or self.starts[:1] != (1,):
+            raise ValueError(
+                f"{len(self.a)} scales have {len(self.starts)} starts, must be as many and begin "
+                "with round 1"
+            )
+
+    def scales(self, rounds: int) -> Array:
+        part = np.searchsorted(self.starts, np.arange(1, rounds + 1), side="right") - 1
+        return np.array(self.a)[part]
+
+    def describe(self, rounds: int) -> str:
+        return "scale " + " → ".join(f"{value:.3g}" for value in self.a)
+
+
+@dataclass(frozen=True)
+class Absent(Reporting):
+    """Takes no part in some stretches of rounds, and is honest in all others.
+
+    Attributes:
+        stretches: (first round, last round) of each.
+    """
+
+    stretches: tuple[tuple[int, int], ...]
+    kind: ClassVar[str] = "absent"
+
+    def __post_init__(self) -> None:
+        ordered = [end for stretch in self.stretches for end in stretch]
+        if not self.stretches or ordered[0] < 1 or ordered != sorted(ordered):
+            raise ValueError(
+                f"stretches are {[list(s) for s in self.stretches]}, must be pairs of a first and "
+                "a last round ≥ 1, in order"
+            )
+
+    def absences(self, rounds: int) -> NDArray[np.bool_]:
+        t = np.arange(1, rounds + 1)[:, None]
+        first, last = np.array(self.stretches).T
+        return np.any((first <= t) & (t <= last), axis=1)
+
+    def describe(self, rounds: int) -> str:
+        words = [
+            f"round {a}" if a == b else f"rounds {a} to {min(b, rounds)}" for a, b in self.stretches
+        ]
+        return "absent in " + ", ".join(words)
 
 
 @dataclass(frozen=True)

@@ -24,16 +24,15 @@ class Policy(Reporting):
 
         m = a · [g + own · (v − g) + aggregate · A],
 
-    and all arrays in the second half of the model's list are multiplied by `tilt` besides.
-    `scales`, `own` and `aggregate` hold a number for each part of the run, of equal length, except
-    that `scales` may say where its parts begin.
+    and the arrays in the second half of the model's list are also multiplied by `tilt`. The run is
+    cut into parts: `scale`, `own` and `aggregate` each hold one number per part.
 
     Attributes:
         scale: a in each part.
         starts: the first round of each part of `scale`; empty: parts of equal length.
         memory: β of the moving average.
-        own: how far the message is replaced by the moving average, in each part.
-        aggregate: how much of the last aggregate is added, in each part.
+        own: how far the message is replaced by the moving average, in parts of equal length.
+        aggregate: how much of the last aggregate is added, in parts of equal length.
         tilt: the factor of the second half of the arrays.
     """
 

@@ -3,17 +3,18 @@
 A reporting is a frozen value with a text form. Whoever executes a run applies it to the honest
 update: the compiled simulator with JAX arrays, the Flower layer with NumPy arrays, both by the code
 in this file. An update is a list of arrays, one per array of the model. A reporting says up to
-three things:
+four things:
 
 - `scales`: a factor a_t for the message of every round t. Most misreports are nothing else, and
   runs that differ in their scales alone share one compiled program.
+- `absences`: the rounds in which the client sends nothing. It then neither pays nor receives.
 - `message`: a function of the true update, the last aggregate, the client's own memory and the
   round. Momentum of own updates, noise or the sign flip of one layer are written here.
 - `batch`: a function of the samples that the client trains on. Flipped labels or a larger batch
   are written here; only an engine that holds the data can apply it.
 
 The message that is sent is a_t · message(update on batch(samples)). A new reporting is a small
-subclass of `Reporting` with one of the three (`docs/how-to/extend.md`).
+subclass of `Reporting` with one of the four (`docs/how-to/extend.md`).
 """
 
 from __future__ import annotations
@@ -72,6 +73,10 @@ class Reporting:
         """a_t for every round, shape (T,)."""
         return np.ones(rounds)
 
+    def absences(self, rounds: int) -> NDArray[np.bool_]:
+        """In which rounds the client does not take part although it is asked, shape (T,)."""
+        return np.zeros(rounds, dtype=np.bool_)
+
     def parameters(self, rounds: int, rng: np.random.Generator) -> dict[str, Array]:
         """Numbers that `message` reads in every round, each of shape (T,)."""
         return {}
@@ -109,7 +114,7 @@ class Reporting:
         """How many rounds are surely honest before the first one that may not be."""
         if self.program is not None:
             return 0
-        dishonest = np.flatnonzero(self.scales(rounds) != 1)
+        dishonest = np.flatnonzero((self.scales(rounds) != 1) | self.absences(rounds))
         return int(dishonest[0]) if dishonest.size else rounds
 
     @property
@@ -151,8 +156,12 @@ class Sender:
 
     def __init__(self, reporting: Reporting, rounds: int, seed: int) -> None:
         self.reporting, self.rounds, self._seed = reporting, rounds, seed
-        self._scales = reporting.scales(rounds)
+        self._scales, self._absences = reporting.scales(rounds), reporting.absences(rounds)
         self._parameters = reporting.parameters(rounds, np.random.default_rng([seed, 0]))
+
+    def is_absent(self, round_: int) -> bool:
+        """Whether the client does not take part in round t = 1, 2, …."""
+        return bool(self._absences[round_ - 1])
 
     def send(
         self, round_: int, update: Layers, memory: Any = None, last_aggregate: Layers | None = None

@@ -16,10 +16,11 @@ from verax.learning.aggregators import (
     WeightedMean,
     aggregator_of,
 )
-from verax.learning.inputs import Behaviour, Seeds
+from verax.learning.inputs import Behaviour, JointBehaviour, Seeds
+from verax.learning.outcome import Evaluation, Outcome, TrainingState
 from verax.learning.protocol import Protocol
 from verax.learning.similarity import Similarity, label_distances, measure_similarity
-from verax.learning.simulator import Evaluation, Outcome, Simulator, TrainingState
+from verax.learning.simulator import Simulator
 from verax.learning.streaming import MemoryLimits
 from verax.learning.task import Batch, Task
 
@@ -33,6 +34,7 @@ __all__ = [
     "Evaluation",
     "GeometricMedian",
     "GramWeighted",
+    "JointBehaviour",
     "Krum",
     "Mean",
     "Median",

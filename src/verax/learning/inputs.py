@@ -47,14 +47,52 @@ class Behaviour:
         program = self.reporting.program if self.deviators else None
         # The number of all samples differs by client, and is part of the compiled program.
         all_samples = program is not None and self.reporting.batches_drawn == 0
-        return (program, self.deviators if all_samples else None)
+        return (program, self.deviators if all_samples else None, self.may_be_absent)
+
+    @property
+    def may_be_absent(self) -> bool:
+        """Whether somebody may choose not to take part."""
+        kinds = {type(self.reporting_of(client)) for client in self.deviators}
+        return any(kind.absences is not Reporting.absences for kind in kinds)
+
+    def reporting_of(self, client: int) -> Reporting:
+        """The reporting of one client."""
+        return self.reporting if client in self.deviators else Honest()
 
     def scales(self, rounds: int, clients: int) -> NDArray[np.float64]:
         """By what each client multiplies its update in each round, (T, N)."""
         scales = np.ones((rounds, clients))
         for client in self.deviators:
-            scales[:, client] = self.reporting.scales(rounds)
+            scales[:, client] = self.reporting_of(client).scales(rounds)
         return scales
+
+    def absences(self, rounds: int, clients: int) -> NDArray[np.bool_]:
+        """Who chooses not to take part in each round, (T, N)."""
+        absent = np.zeros((rounds, clients), dtype=np.bool_)
+        for client in self.deviators:
+            absent[:, client] = self.reporting_of(client).absences(rounds)
+        return absent
+
+
+@dataclass(frozen=True)
+class JointBehaviour(Behaviour):
+    """Several clients deviate, each in its own way; all of them only scale their updates.
+
+    Attributes:
+        each: the reporting of each deviator, in the order of `deviators`.
+    """
+
+    each: tuple[Reporting, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.each) != len(self.deviators):
+            raise ValueError(f"{len(self.deviators)} deviators have {len(self.each)} reportings")
+        if any(one.program is not None for one in self.each):
+            raise ValueError("members that deviate together only scale their updates")
+
+    def reporting_of(self, client: int) -> Reporting:
+        """The reporting of one client."""
+        return self.each[self.deviators.index(client)] if client in self.deviators else Honest()
 
 
 class SegmentInputs(NamedTuple):
@@ -64,6 +102,7 @@ class SegmentInputs(NamedTuple):
     who: Any  # a mask of those present (N,), or the participants' numbers where rounds are streamed
     number: Any  # the round, from 0
     scales: Any  # (R, N)
+    absent: Any  # who chooses not to take part, (R, N), or None if nobody may
     parameters: dict[str, Any]  # of the reporting, (R,) each
     own_index: Any  # sample positions of each run's deviator, (R, L, samples), or None
 
@@ -112,6 +151,14 @@ class RunInputs:
         T, N = rounds, len(sizes)
         dtype = np.float64 if jax.config.read("jax_enable_x64") else np.float32
         self._scales = np.stack([run.scales(T, N) for run in runs], axis=1).astype(dtype)
+        self.absent = None
+        if runs[0].may_be_absent:
+            self.absent = np.stack([run.absences(T, N) for run in runs], axis=1)
+            if streamed:
+                raise ValueError(
+                    f"misreports by absence need all messages at once, and those of {N} clients "
+                    "are streamed; use fewer clients, or no --absences"
+                )
         self.program = runs[0].program
         self.reporting = runs[0].reporting if self.program[0] is not None else None
         self._deviators = [run.deviators[0] if run.deviators else 0 for run in runs]
@@ -138,6 +185,7 @@ class RunInputs:
             np.nonzero(who)[1].reshape(length, -1) if self._streamed else who,
             np.arange(first, first + length),
             self._scales[rows],
+            None if self.absent is None else self.absent[rows],
             {name: values[rows] for name, values in self._parameters.items()},
             self._own_positions(first, length),
         )

@@ -4,7 +4,7 @@ FedSGD: every client sends the gradient of one batch, and the server steps θ �
 FedAvg: every client takes L local steps of size γ, each on a fresh batch, and sends θ − θ_local;
 the server steps by the aggregate itself. With L = 1 FedAvg's message is γ times FedSGD's and both
 give the same model. With local epochs, as most federations train, a client takes as many steps as
-it has batches, so that it uses each of its samples once an epoch.
+it has full batches; samples that do not fill a batch are left out, other ones in every epoch.
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from verax.learning.vectors import (
     Messages,
     gram_matrix,
     inner_products,
+    per_client,
     size_of,
     squared_norms,
     weighted_sum,
@@ -48,6 +49,34 @@ class Memory(NamedTuple):
 
     last_aggregate: Any
     own: Any  # the reporting's own memory
+
+
+class Smoothing(NamedTuple):
+    """Moving averages of the clients' messages, whose norms are recorded.
+
+    Attributes:
+        averages: of every client, before the round; leading axis N.
+        memory: β of this round.
+    """
+
+    averages: Any
+    memory: Array
+
+
+class RoundResult(NamedTuple):
+    """A round's outcome.
+
+    Attributes:
+        params: the model after the round.
+        memory: the deviator's; None without one.
+        record: what is recorded.
+        averages: the clients' moving averages after the round; None if they are not kept.
+    """
+
+    params: Any
+    memory: Memory | None
+    record: RoundRecord
+    averages: Any = None
 
 
 class LocalWork(NamedTuple):
@@ -104,7 +133,8 @@ def federated_round(
     present: Array,
     scales: Array,
     maker: MessageMaker | None = None,
-) -> tuple[Any, Any, RoundRecord]:
+    smoothing: Smoothing | None = None,
+) -> RoundResult:
     """One round of all clients at once.
 
     Args:
@@ -115,18 +145,21 @@ def federated_round(
         present: who takes part, booleans (N,).
         scales: by what each client multiplies its update, (N,).
         maker: of the client that does more than scale its update, if there is one.
-
-    Returns:
-        The model after the round, the deviator's memory (None without one), and the record.
+        smoothing: moving averages of the messages, if they are to be recorded.
     """
     losses, updates = client_updates(gradient, protocol, params, work)
     messages, own_memory = messages_of(updates, scales, maker)
     statistics = measured(messages, updates, present, maker)
     aggregate = protocol.aggregator.aggregate(messages, statistics, present)
-    memory = None
+    memory, averages = None, None
+    if smoothing is not None:
+        averages = smoothed(messages, present, smoothing)
+        norms = jnp.where(present, squared_norms(averages), 0.0)
+        statistics = statistics._replace(smoothed=norms)
     if maker is not None:
         memory = Memory(server_move(protocol, aggregate), own_memory)
-    return server_step(protocol, params, aggregate), memory, RoundRecord(statistics, losses)
+    after = server_step(protocol, params, aggregate)
+    return RoundResult(after, memory, RoundRecord(statistics, losses), averages)
 
 
 def client_updates(
@@ -206,6 +239,18 @@ def _of_scaled_updates(messages: Messages, present: Array) -> Statistics[Array]:
         distances=jnp.where(present, jnp.maximum(distances, 0.0), 0.0),
         misreport=jnp.where(present, (scales - 1) ** 2 * squares, 0.0),
     )
+
+
+def smoothed(messages: Messages, present: Array, smoothing: Smoothing) -> Any:
+    """The clients' moving averages after a round; that of an absent client stays as it is."""
+    beta = smoothing.memory
+
+    def one(average: Array, vectors: Array) -> Array:
+        sent = per_client(messages.scales, vectors) * vectors
+        here = per_client(present, vectors)
+        return jnp.where(here, beta * average + (1 - beta) * sent, average)
+
+    return jax.tree.map(one, smoothing.averages, dense(messages.vectors))
 
 
 def server_move(protocol: Protocol, aggregate: Any) -> Any:

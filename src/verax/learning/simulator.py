@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +28,7 @@ from verax.learning.inputs import (
     sample_positions,
     who_is_present,
 )
+from verax.learning.outcome import Evaluation, Outcome, TrainingState, joined_records
 from verax.learning.protocol import Protocol
 from verax.learning.round import (
     GRAM_LIMIT,
@@ -36,17 +36,18 @@ from verax.learning.round import (
     LocalWork,
     Memory,
     RoundRecord,
+    RoundResult,
+    Smoothing,
     federated_round,
     first_memory,
     maker_of,
 )
 from verax.learning.streaming import MemoryLimits, can_stream, streamed_round
 from verax.learning.task import Batch, Task
-from verax.mechanism import Statistics
+from verax.mechanism.smoothed_norm import shrinking_memory
 from verax.memory import free_memory
 
 Array = jax.Array
-Numbers = NDArray[np.float32]
 
 # For a small model or a few rounds, compiling takes longer than running. A lower optimisation level
 # halves the time to compile and costs small models nothing, larger ones about 5 % (measured).
@@ -60,62 +61,6 @@ _FEW_ROUNDS = 10
 _EVALUATED = 64
 
 
-class TrainingState(NamedTuple):
-    """R runs between two rounds."""
-
-    params: Any  # leading axis R
-    memory: Memory | None  # of the deviating clients, leading axis R; None if they need none
-    round: int  # rounds already done
-
-    def of_run(self, run: int) -> TrainingState:
-        """The state of one of the runs alone."""
-        params, memory = jax.tree.map(lambda leaf: leaf[run : run + 1], self[:2])
-        return TrainingState(params, memory, self.round)
-
-
-class Evaluation(NamedTuple):
-    """Every client's test loss and accuracy (NaN if the task has none), (R, N) each."""
-
-    round: int
-    loss: NDArray[np.float64]
-    accuracy: NDArray[np.float64]
-
-
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What R runs recorded from round `first` (0-based) on.
-
-    Attributes:
-        first: rounds that were done before.
-        statistics: of every run and round, (R, T', N) or (R, T', N, N) each.
-        loss: training losses, (R, T', N).
-        present: who took part, (T', N).
-        evaluations: in order; the last is after the last round.
-        state: after the last round.
-    """
-
-    first: int
-    statistics: Statistics[Numbers]
-    loss: Numbers
-    present: NDArray[np.bool_]
-    evaluations: list[Evaluation]
-    state: TrainingState
-
-    @property
-    def norms(self) -> NDArray[np.float64]:
-        """‖m_i‖², (R, T', N)."""
-        return np.asarray(self.statistics.norms, dtype=np.float64)
-
-    @property
-    def diverged(self) -> NDArray[np.intp]:
-        """The first round (from 1) whose numbers are not finite, per run; 0 where all are."""
-        fine = np.all(np.isfinite(self.norms) & np.isfinite(self.loss), axis=2)
-        ended = np.all(np.isfinite(self.evaluations[-1].loss), axis=1)
-        rounds = fine.shape[1]
-        where = np.where(np.all(fine, axis=1), 0, self.first + np.argmin(fine, axis=1) + 1)
-        return np.where((where == 0) & ~ended, self.first + rounds, where)
-
-
 class Simulator:
     """Runs a task under a protocol.
 
@@ -126,6 +71,7 @@ class Simulator:
         segment: rounds per compiled segment.
         distances: also where rounds are streamed, record how far each message lies from the mean;
             every update is then computed twice.
+        smoothed: also record the norms of moving averages of each client's messages.
         limits: how much is held in memory at once.
     """
 
@@ -137,6 +83,7 @@ class Simulator:
         segment: int = 50,
         *,
         distances: bool = False,
+        smoothed: bool = False,
         limits: MemoryLimits | None = None,
     ) -> None:
         if rounds < 1:
@@ -157,6 +104,12 @@ class Simulator:
         numbers = task.clients * self.parameters
         self.streams = task.clients > GRAM_LIMIT and numbers > self._limits.held
         self._check_memory(numbers)
+        if smoothed and self.streams:
+            raise ValueError(
+                f"moving averages of {task.clients} clients' messages are {numbers:,} numbers, at "
+                f"most {self._limits.held:,} are held; use fewer clients, or no smoothed norms"
+            )
+        self._memory = shrinking_memory(rounds).astype(np.float32) if smoothed else None
         # Reportings with the same program are compiled once, for the first of them.
         self._compiled: dict[Any, Reporting | None] = {}
         quick = QUICK_COMPILE if small or rounds < _FEW_ROUNDS else None
@@ -166,8 +119,13 @@ class Simulator:
     def start(self, seeds: Seeds, runs: Sequence[Behaviour] = (Behaviour(),)) -> TrainingState:
         """Runs before their first round; by default one."""
         params = self._init(jax.random.key(seeds.init))
-        alone = TrainingState(jax.tree.map(lambda leaf: np.asarray(leaf)[None], params), None, 0)
-        return self._for_runs(alone, runs)
+        params = jax.tree.map(lambda leaf: np.asarray(leaf)[None], params)
+        averages = None
+        if self._memory is not None:
+            N = self.task.clients
+            averages = jax.tree.map(lambda leaf: np.zeros((1, N, *leaf.shape[1:])), params)
+            averages = jax.tree.map(lambda new, leaf: new.astype(leaf.dtype), averages, params)
+        return self._for_runs(TrainingState(params, None, 0, averages), runs)
 
     def run(
         self,
@@ -209,9 +167,11 @@ class Simulator:
                 after_segment(state, records, length)
         evaluations.append(self.evaluate(state))
         joined = joined_records(records)
-        present = who_is_present(
-            self.protocol, self.task.clients, seeds, first, state.round - first
-        )
+        N = self.task.clients
+        asked = who_is_present(self.protocol, N, seeds, first, state.round - first)
+        present = np.repeat(asked[None], len(runs), axis=0)
+        if inputs.absent is not None:
+            present &= ~np.swapaxes(inputs.absent[first : state.round], 0, 1)
         return Outcome(first, joined.statistics, joined.loss, present, evaluations, state)  # pyright: ignore
 
     def evaluate(self, state: TrainingState) -> Evaluation:
@@ -243,11 +203,13 @@ class Simulator:
         shared: SegmentInputs,
         params: Any,
         memory: Memory | None,
+        averages: Any,
         client: Array,
         scales: Array,
+        absent: Array | None,
         parameters: dict[str, Array],
         own_index: Array | None,
-    ) -> tuple[Any, Memory | None, RoundRecord]:
+    ) -> RoundResult:
         """One round of one run."""
         gradient, N = self.task.gradient, self.task.clients
         maker = None
@@ -261,7 +223,7 @@ class Simulator:
                 reporting, self.rounds, gradient, self.protocol, params, memory, deviation
             )
         if self.streams:
-            params, after, record = streamed_round(
+            result = streamed_round(
                 gradient,
                 self.protocol,
                 params,
@@ -275,64 +237,67 @@ class Simulator:
             took_part = jnp.any(shared.who == client)
         else:
             work = self.local_work(jnp.arange(N), shared.index)
-            params, after, record = federated_round(
-                gradient, self.protocol, params, work, shared.who, scales, maker
+            present = shared.who if absent is None else shared.who & ~absent
+            smoothing = None
+            if self._memory is not None:
+                smoothing = Smoothing(averages, jnp.asarray(self._memory)[shared.number])
+            result = federated_round(
+                gradient, self.protocol, params, work, present, scales, maker, smoothing
             )
-            took_part = shared.who[client]
-        if memory is not None and after is not None:
+            took_part = present[client]
+        if memory is not None and result.memory is not None:
             # An absent client sees the model move but sends, and remembers, nothing.
             own = jax.tree.map(
-                lambda new, old: jnp.where(took_part, new, old), after.own, memory.own
+                lambda new, old: jnp.where(took_part, new, old), result.memory.own, memory.own
             )
-            after = Memory(after.last_aggregate, own)
-        return params, after, record
+            result = result._replace(memory=Memory(result.memory.last_aggregate, own))
+        return result
 
     def _scan(
         self,
-        params: Any,
-        memory: Memory | None,
+        carried: tuple[Any, Memory | None, Any],
         rounds: SegmentInputs,
         clients: Array,
         key: Array,
         *,
         reporting: Reporting | None,
-    ) -> tuple[Any, Memory | None, RoundRecord]:
+    ) -> tuple[tuple[Any, Memory | None, Any], RoundRecord]:
+        """A segment of rounds; models, memories and averages are carried from round to round."""
         # A run by itself is computed without the axis of the runs: the CNN is then 1.2 times
         # (FedSGD) to 1.3 times (FedAvg) as fast, because XLA carries no axis of length 1 along.
         alone = clients.shape[0] == 1
-        per_run = (rounds.scales, rounds.parameters, rounds.own_index)
+        per_run = (rounds.scales, rounds.absent, rounds.parameters, rounds.own_index)
         if alone:
-            params, memory, clients = jax.tree.map(lambda x: x[0], (params, memory, clients))
+            carried, clients = jax.tree.map(lambda x: x[0], (carried, clients))
             per_run = jax.tree.map(lambda x: x[:, 0], per_run)
 
-        def step(carry: tuple[Any, Any], now: Any) -> tuple[tuple[Any, Any], RoundRecord]:
+        def step(carry: Any, now: Any) -> tuple[Any, RoundRecord]:
             shared, own = now
-            one_round = partial(self._round, reporting, key, shared)
-            params, memory, record = (one_round if alone else jax.vmap(one_round))(
+            one_round: Any = partial(self._round, reporting, key, shared)
+            result: RoundResult = (one_round if alone else jax.vmap(one_round))(
                 *carry, clients, *own
             )
-            return (params, memory), record
+            return (result.params, result.memory, result.averages), result.record
 
-        shared = rounds._replace(scales=None, parameters=None, own_index=None)
-        (params, memory), records = jax.lax.scan(step, (params, memory), (shared, per_run))
+        shared = rounds._replace(scales=None, absent=None, parameters=None, own_index=None)
+        carried, records = jax.lax.scan(step, carried, (shared, per_run))
         if alone:
-            params, memory = jax.tree.map(lambda x: x[None], (params, memory))
+            carried = jax.tree.map(lambda x: x[None], carried)
             records = jax.tree.map(lambda x: x[:, None], records)
-        return params, memory, records
+        return carried, records
 
     def _segment(
         self, inputs: RunInputs, state: TrainingState, length: int
     ) -> tuple[TrainingState, RoundRecord]:
-        params, memory, record = self._advance(
-            state.params,
-            state.memory,
+        (params, memory, averages), record = self._advance(
+            (state.params, state.memory, state.averages),
             inputs.segment(state.round, length),
             inputs.clients,
             jax.random.key(inputs.seeds.noise),
             reporting=self._compiled.setdefault(inputs.program, inputs.reporting),
         )
         by_run = jax.tree.map(lambda part: np.swapaxes(np.asarray(part), 0, 1), record)
-        return TrainingState(params, memory, state.round + length), by_run
+        return TrainingState(params, memory, state.round + length, averages), by_run
 
     def _for_runs(self, state: TrainingState, runs: Sequence[Behaviour]) -> TrainingState:
         """A state of one run repeated for all, with memories where the reporting needs them."""
@@ -343,14 +308,15 @@ class Simulator:
         def repeated(leaf: Any) -> Any:
             return np.repeat(np.asarray(leaf), len(runs) // have, axis=0)
 
-        params, memory = jax.tree.map(repeated, (state.params, state.memory))
+        kept = (state.params, state.memory, state.averages)
+        params, memory, averages = jax.tree.map(repeated, kept)
         if memory is None and runs[0].program[0] is not None:
             one = jax.tree.map(lambda leaf: leaf[0], params)
             first = first_memory(runs[0].reporting, one)
             memory = jax.tree.map(
                 lambda leaf: np.repeat(np.asarray(leaf)[None], len(runs), 0), first
             )
-        return TrainingState(params, memory, state.round)
+        return TrainingState(params, memory, state.round, averages)
 
     def _test_losses(self, params: Any) -> tuple[Array, Array]:
         accuracy = self.task.accuracy
@@ -382,8 +348,3 @@ class Simulator:
                 f"which {free / 2**30:.1f} are free; use fewer clients, or more than {GRAM_LIMIT} "
                 "with mean, weighted-mean or clipped, which are streamed"
             )
-
-
-def joined_records(records: Sequence[RoundRecord]) -> RoundRecord:
-    """Records of consecutive segments, (R, T', …) each, as one."""
-    return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *records)

@@ -30,6 +30,7 @@ from verax.learning.round import (
     Memory,
     MessageMaker,
     RoundRecord,
+    RoundResult,
     client_update,
     client_updates,
     server_move,
@@ -94,7 +95,7 @@ def streamed_round(
     *,
     limits: MemoryLimits,
     distances: bool = False,
-) -> tuple[Any, Any, RoundRecord]:
+) -> RoundResult:
     """One round of those who take part; see `verax.learning.round.federated_round`.
 
     Args:
@@ -142,7 +143,8 @@ def streamed_round(
         total = _block_by_block(protocol.aggregator, params, chunks, chunk_of, count, limits)
     if maker is not None:
         memory = Memory(server_move(protocol, total), memory)
-    return server_step(protocol, params, total), memory, RoundRecord(statistics, losses)
+    record = RoundRecord(statistics, losses)
+    return RoundResult(server_step(protocol, params, total), memory, record)
 
 
 def _summed(

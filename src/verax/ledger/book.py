@@ -1,51 +1,50 @@
 """The book: an append-only chain of records per federation, in SQLite or PostgreSQL.
 
-Every change of a federation is a record: its creation, members that join and leave, terms, limits,
-rounds, deposits, corrections and settlements. A record contains the hash of the one before it. One
-transaction writes a record with its entries, completely or not at all. Amounts are whole numbers of
-minor units; a positive amount is owed by the member. The entries of every record sum to zero.
+Every change of a federation is a record: its founding, members that join and leave, terms, limits,
+rounds, deposits, corrections, settlements and checkpoints. A record contains the hash of the one
+before it. One transaction writes a record with its entries, completely or not at all. Amounts are
+whole numbers of minor units; a positive amount is owed by the member. The entries of every record
+sum to zero. Every call may be repeated: what is in the book already is not booked again.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
-from verax.ledger.canonical import digest
+from verax.ledger.checks import check, check_terms
+from verax.ledger.decisions import Decisions
 from verax.ledger.engine import BookError
-from verax.ledger.limits import check_amount, check_bookable, check_round
 from verax.ledger.names import check_name
-from verax.ledger.queries import BookReader
+from verax.ledger.records import (
+    JoinRecord,
+    LeaveRecord,
+    LimitRecord,
+    OpeningRecord,
+    RoundRecord,
+    TermsRecord,
+    decode,
+)
 from verax.ledger.reports import match_reports, new_members, ordered_gram, refuse_difference
-from verax.ledger.round import Report, round_content
-from verax.ledger.state import ESCROW, FederationState, join_record
+from verax.ledger.round import Report, charged, draft_round
+from verax.ledger.schema import qualified
+from verax.ledger.state import ESCROW, FederationState
 from verax.ledger.store import (
     Receipt,
-    advance,
-    insert_record,
+    insert_account,
+    insert_entries,
     lookup_head,
     make_receipt,
 )
+from verax.ledger.tree import leaf_hash
 from verax.mechanism import Terms, rule_named
 
 
-@dataclass(frozen=True)
-class Transfer:
-    """One payment of a settlement from one member to another, in minor units."""
-
-    payer: str
-    receiver: str
-    amount: int
-
-
-class Book(BookReader):
+class Book(Decisions):
     """The books of one or more federations.
 
     Example:
@@ -94,21 +93,18 @@ class Book(BookReader):
     def create_federation(self, federation: str, terms: Terms) -> Receipt:
         """Create a federation with its terms; the same call again changes nothing."""
         check_name("federation", federation)
-        _check_terms(terms)
-        text = terms.to_toml()
+        text = _checked_text(terms)
 
         def work(connection: Connection) -> Receipt:
-            head = lookup_head(connection, federation, lock=True)
-            if head is not None:
-                state = self._state(connection, federation, head)
-                if state.versions[0].terms != terms:
-                    raise BookError(
-                        f"{federation!r} is in the book with other terms; "
-                        "`verax ledger terms` changes them from a round on"
-                    )
-                return Receipt(False, 1, self._hash(connection, state, 1), {}, {})
-            state = self._states[federation] = self._insert_federation(connection, federation)
-            return self._append(connection, state, [{"kind": "create", "terms": text}])
+            if lookup_head(connection, federation, lock=True) is None:
+                return self._found(connection, federation, text)
+            state = self._current(connection, federation)
+            if state.versions[0].terms != terms:
+                raise BookError(
+                    f"{federation!r} is in the book with other terms; "
+                    "`verax ledger terms` changes them from a round on"
+                )
+            return make_receipt(state, self._record(connection, state, 1), posted=False)
 
         return self._write(federation, work)
 
@@ -132,19 +128,16 @@ class Book(BookReader):
         """
         check_name("member", member)
         label = check_name("label", label or member)
-        check_round("from_round", from_round)
 
-        def build(state: FederationState) -> list[dict[str, Any]]:
-            known = state.by_member.get(member)
-            if known is not None and known != ESCROW:
-                old = state.accounts[known]
-                if (
-                    old.label == label
-                    and old.left_round is None
-                    and (old.from_round, old.from_run) == (from_round, run)
-                ):
+        def build(state: FederationState) -> list[JoinRecord]:
+            number = state.by_member.get(member)
+            old = None if number is None else state.accounts[number]
+            if old and old.number and old.left_round is None:
+                now = (label, from_round, run)
+                if (old.label, old.from_round, old.from_run) == now:
                     return []
-            return [join_record(state, member, label, from_round, run)]
+            next_number = len(state.accounts) if old is None else max(old.number, 1)
+            return [JoinRecord(next_number, member, label, from_round, run)]
 
         return self._change(federation, build)
 
@@ -155,33 +148,27 @@ class Book(BookReader):
 
         With a run, the round is one of that run, and the member takes part in no other run.
         """
-        check_round("from_round", from_round)
 
-        def build(state: FederationState) -> list[dict[str, Any]]:
+        def build(state: FederationState) -> list[LeaveRecord]:
             account = state.member_account(member)
             if (account.left_round, account.left_run) == (from_round, run):
                 return []
-            body = {"kind": "leave", "account": account.number}
-            return [body | {"from_round": from_round, "run": run}]
+            return [LeaveRecord(account.number, from_round, run)]
 
         return self._change(federation, build)
 
     def change_terms(self, federation: str, terms: Terms, *, from_round: int) -> Receipt:
-        """Set the terms for all rounds from this one on that are posted after this call."""
-        check_round("from_round", from_round)
-        _check_terms(terms)
-        text = terms.to_toml()
+        """Set the terms for all rounds from this one on that are opened or posted after this call.
 
-        def build(state: FederationState) -> list[dict[str, Any]]:
-            if (terms.currency, terms.scale) != (state.currency, state.scale):
-                raise BookError(
-                    f"currency and scale are {state.currency} and {state.scale}, cannot change to "
-                    f"{terms.currency} and {terms.scale}: balances would lose their meaning"
-                )
+        The terms in force may demand notice or the signatures of witnesses.
+        """
+        text = _checked_text(terms)
+
+        def build(state: FederationState) -> list[TermsRecord]:
             last = state.versions[-1]
             if last.terms == terms and last.from_round == from_round:
                 return []
-            return [{"kind": "terms", "from_round": from_round, "terms": text}]
+            return [TermsRecord(from_round, text)]
 
         return self._change(federation, build)
 
@@ -193,18 +180,30 @@ class Book(BookReader):
             units: in minor units; None removes the limit.
             member: whose limit; None sets the limit of all members without one of their own.
         """
-        if units is not None:
-            check_amount("limit", units, low=0)
 
-        def build(state: FederationState) -> list[dict[str, Any]]:
+        def build(state: FederationState) -> list[LimitRecord]:
             number = None if member is None else state.member_account(member).number
             if number in state.limits and state.limits[number] == units:
                 return []
-            return [{"kind": "limit", "account": number, "limit": units}]
+            return [LimitRecord(number, units)]
 
         return self._change(federation, build)
 
-    # Entries
+    # Rounds
+
+    def open_round(self, federation: str, run: str, round_: int) -> Receipt:
+        """Record that a round was configured: the terms in force now apply to it.
+
+        Called before the updates of the round are known, so that nobody can choose a price after
+        having seen them. The same call again changes nothing.
+        """
+
+        def build(state: FederationState) -> list[OpeningRecord]:
+            if (run, round_) in state.opened or (run, round_) in state.rounds:
+                return []
+            return [OpeningRecord(run, round_, state.version(round_).hash)]
+
+        return self._change(federation, build)
 
     def post(
         self,
@@ -214,13 +213,13 @@ class Book(BookReader):
         reports: Sequence[Report],
         gram: ArrayLike | None = None,
     ) -> Receipt:
-        """Charge a round by the terms in force and book it, completely or not at all.
+        """Charge a round by its terms and book it, completely or not at all.
 
-        Posting the same round again with the same reports changes nothing (`posted` is False); with
-        other reports it is refused, and the error names the difference. In an open federation,
-        whose terms list no `members`, an unknown member that reports joins with this round. In a
-        closed federation all listed members must have joined, and one without a report counts as
-        missing.
+        Its terms are those of its opening; if it was not opened, those in force now. Posting the
+        same round again with the same reports changes nothing (`posted` is False); with other
+        reports it is refused, and the error names the difference. In an open federation, whose
+        terms list no `members`, an unknown member that reports joins with this round. In a closed
+        federation all listed members must have joined, and one without a report counts as missing.
 
         Args:
             federation: its name.
@@ -231,115 +230,41 @@ class Book(BookReader):
                 the rules that read it.
         """
         check_name("run", run)
-        check_round("round", round_)
+        if type(round_) is not int or not 1 <= round_ < 2**63:
+            raise BookError(f"round is {round_!r}, must be a whole number in 1 … {2**63 - 1}")
         reports = list(reports)
 
         def work(connection: Connection) -> Receipt:
             state = self._current(connection, federation, lock=True)
-            stored = self._round(connection, state, run, round_)
-            if stored is not None:
-                content = stored.content
-                refuse_difference(state, content, reports, gram)
-                return make_receipt(state, content, stored.hash, posted=False)
-            version = state.version(round_)
+            known = state.rounds.get((run, round_))
+            if known is not None:
+                record = self._record(connection, state, known[0])
+                assert isinstance(record.body, RoundRecord)
+                refuse_difference(state, record.body, reports, gram)
+                return make_receipt(state, record, posted=False)
+            version = state.version(round_, run)
+            for report in reports:
+                check_name("member", report.member)
             self._append(connection, state, new_members(state, version, run, round_, reports))
-            rows = match_reports(state, version, run, round_, reports)
-            body = round_content(state, version, round_, rows, ordered_gram(gram, rows, reports))
-            body |= {"kind": "round", "run": run, "round": round_}
-            return self._append(connection, state, [body])
+            rows = match_reports(state, version, round_, reports)
+            draft = draft_round(version, run, round_, rows, ordered_gram(gram, rows, reports))
+            return self._append(connection, state, [charged(state, version.terms, draft)])
 
         return self._write(federation, work)
 
-    def deposit(self, federation: str, member: str, units: int, reason: str = "") -> Receipt:
-        """Book money that a member pays in before it is charged; a negative amount is paid out."""
-        check_amount("deposit", units)
-
-        def build(state: FederationState) -> list[dict[str, Any]]:
-            entries = {ESCROW: units, state.member_account(member).number: -units}
-            return [_entries("deposit", entries) | {"reason": reason}]
-
-        return self._change(federation, build, repeatable=False)
-
-    def correct(
-        self,
-        federation: str,
-        amounts: Mapping[str, int],
-        reason: str,
-        *,
-        corrects: int | None = None,
-    ) -> Receipt:
-        """Book a reversing entry with a reason; the record that was wrong stays in the book.
-
-        Args:
-            federation: its name.
-            amounts: minor units per member, summing to zero.
-            reason: why; statements print it.
-            corrects: the sequence number of the record that was wrong.
-        """
-        if not reason.strip():
-            raise BookError("a correction needs a reason")
-        total = sum(amounts.values())
-        if total or not any(amounts.values()):
-            raise BookError(f"the entries of a correction must sum to zero, these sum to {total}")
-        for units in amounts.values():
-            check_amount("correction", units, zero=True)
-
-        def build(state: FederationState) -> list[dict[str, Any]]:
-            if corrects is not None and not 1 <= corrects <= state.sequence:
-                raise BookError(f"record {corrects} does not exist, the last is {state.sequence}")
-            entries: dict[int, int] = {}
-            for name, units in amounts.items():
-                number = state.account(name).number
-                if number in entries:
-                    raise BookError(f"{name!r} is in the correction twice")
-                entries[number] = units
-            return [_entries("correction", entries) | {"corrects": corrects, "reason": reason}]
-
-        return self._change(federation, build, repeatable=False)
-
-    def settle(self, federation: str, transfers: Sequence[Transfer], *, sequence: int) -> Receipt:
-        """Book transfers that have been made.
-
-        Args:
-            federation: its name.
-            transfers: who paid whom.
-            sequence: the last record that the transfers were computed from; if the book has grown
-                since then, they are refused.
-        """
-
-        def build(state: FederationState) -> list[dict[str, Any]]:
-            if state.sequence != sequence:
-                raise BookError(
-                    f"the book grew from record {sequence} to {state.sequence} since the "
-                    "settlement was computed; compute it again"
-                )
-            entries: dict[int, int] = {}
-            rows: list[list[int]] = []
-            for transfer in transfers:
-                payer = state.account(transfer.payer).number
-                receiver = state.account(transfer.receiver).number
-                if transfer.amount <= 0 or payer == receiver:
-                    raise BookError(f"{transfer} must move a positive amount between two members")
-                entries[payer] = entries.get(payer, 0) - transfer.amount
-                entries[receiver] = entries.get(receiver, 0) + transfer.amount
-                rows.append([payer, receiver, transfer.amount])
-            if not rows:
-                return []
-            return [_entries("settlement", entries) | {"transfers": rows}]
-
-        return self._change(federation, build, repeatable=False)
+    # Copies
 
     def import_records(
         self,
         federation: str,
-        texts: Callable[[], Iterable[str]],
+        lines: Callable[[], Iterable[bytes]],
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Insert verified records in one transaction; see `verax.ledger.export.import_book`.
+        """Check records completely and append those that are new, in one transaction.
 
         Args:
             federation: its name.
-            texts: returns the canonical texts from the first record on.
+            lines: returns the bytes of the records, from the first one on.
             progress: called with the number of records read since the last call.
 
         Returns:
@@ -349,45 +274,53 @@ class Book(BookReader):
 
         def work(connection: Connection) -> Receipt:
             nonlocal new
-            new = 0
-            head = lookup_head(connection, federation, lock=True)
-            if head is None:
+            if lookup_head(connection, federation, lock=True) is None:
                 state = self._insert_federation(connection, federation)
             else:
-                state = FederationState(head.id, federation, hash=head.hash)
-                self._load(connection, state, head.sequence)
-            known = state.sequence
-            for text in texts():
-                content = json.loads(text)
-                sequence = content["sequence"]
-                if sequence > known:
-                    insert_record(connection, state, content, text)
-                    new += 1
-                elif self._hash(connection, state, sequence) != digest(text):
+                state = self._current(connection, federation)
+            before = state.sequence
+            self._check_end(connection, state)
+            for place, data in enumerate(lines(), 1):
+                if place > before:
+                    record = decode(data)
+                    check(state, record, charges=True)
+                    self._insert(connection, state, record)
+                elif state.leaves[place - 1] != leaf_hash(data):
                     raise BookError(
-                        f"the book and the file have different histories from record {sequence} "
+                        f"the book and the file have different histories from record {place} "
                         "on; import the file into a book of its own"
                     )
                 if progress is not None:
                     progress(1)
-            advance(connection, state)
-            self._states[federation] = state
+            new = state.sequence - before
+            if new:
+                self._advance(connection, state, before)
             return Receipt(new > 0, state.sequence, state.hash, {}, {})
 
         self._write(federation, work)
         return new
 
+    def rebuild(self, federation: str) -> None:
+        """Make the tables `entry` and `account` anew from the records."""
 
-def _check_terms(terms: Terms) -> None:
-    """Refuse terms by which no round could be charged."""
+        def work(connection: Connection) -> Receipt:
+            state = self._current(connection, federation, lock=True)
+            for table in ("entry", "account"):
+                delete = qualified(connection, f"DELETE FROM {{s}}{table} WHERE federation = :f")
+                connection.execute(delete, {"f": state.id})
+            for number, account in state.accounts.items():
+                if number != ESCROW:
+                    insert_account(connection, state.id, number, account.member, account.label)
+            for sequence in range(1, state.sequence + 1):
+                insert_entries(connection, state.id, self._record(connection, state, sequence))
+            self._check_indexes(connection, state)
+            return Receipt(True, state.sequence, state.hash, {}, {})
+
+        self._write(federation, work)
+
+
+def _checked_text(terms: Terms) -> str:
+    """The text of terms, unless no round could be charged by them."""
     rule_named(terms.rule)
-    check_bookable(terms)
-
-
-def _entries(kind: str, amounts: Mapping[int, int]) -> dict[str, Any]:
-    pairs = sorted(amounts.items())
-    return {
-        "kind": kind,
-        "accounts": [number for number, _ in pairs],
-        "amounts": [amount for _, amount in pairs],
-    }
+    check_terms(terms)
+    return terms.to_toml()

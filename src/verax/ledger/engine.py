@@ -146,7 +146,8 @@ def _connect(path: str, wait: float) -> sqlite3.Connection:
 
 
 def _postgres(url: URL, wait: float, read_only: bool) -> Engine:
-    options = [f"-c lock_timeout={int(wait * 1000)}"]
+    # Nothing but PostgreSQL's own functions is found without naming its schema.
+    options = ["-c search_path=pg_catalog", f"-c lock_timeout={int(wait * 1000)}"]
     if read_only:
         options.append("-c default_transaction_read_only=on")
     given = {"options": " ".join(options), "connect_timeout": max(1, round(wait))}

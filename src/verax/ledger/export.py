@@ -1,23 +1,26 @@
-"""A federation's book as one file (JSON Lines), and back.
+"""A federation's book as one file (JSON Lines), and back; and backups of whole books.
 
-Every line is a record's canonical text, so the SHA-256 of a line is the `previous` of the next one.
-The last line holds the last sequence number and hash and the balances. `verify` reads the file;
-`import_book` inserts it into a database after the verifier has found nothing wrong.
+Every line of an export is the bytes of a record, so the SHA-256 of a line is the `previous` of the
+next one. The last line holds the last sequence number, its hash and the root of the Merkle tree.
 """
 
 from __future__ import annotations
 
+import json
 import re
+import sqlite3
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from typing import IO
 
 from verax.files import write_with
 from verax.ledger.book import Book
-from verax.ledger.canonical import encode
 from verax.ledger.engine import BookError
-from verax.ledger.store import entries_of
-from verax.ledger.verify import verify
+from verax.ledger.records import GENESIS, decode
+from verax.ledger.tree import leaf_hash, root
 
 _BATCH = 500
 
@@ -40,35 +43,41 @@ def export_book(
     Returns:
         The number of records.
     """
-    count = 0
+    leaves: list[bytes] = []
 
     def fill(file: IO[bytes]) -> None:
-        nonlocal count
-        for line in _export_lines(book, federation):
-            file.write(line)
-            count += 1
-            if progress is not None and count % _BATCH == 0:
+        hash_ = GENESIS
+        for record in book.records(federation):
+            file.write(record.data + b"\n")
+            leaves.append(leaf_hash(record.data))
+            hash_ = record.hash
+            if progress is not None and len(leaves) % _BATCH == 0:
                 progress(_BATCH)
+        file.write(_end_line(leaves, hash_))
 
     write_with(path, fill)
-    return count - 1
+    return len(leaves)
 
 
-def _export_lines(book: Book, federation: str) -> Iterator[bytes]:
-    balances: dict[int, int] = {0: 0}
-    members: dict[int, str] = {0: "escrow"}
-    sequence, hash_ = 0, ""
-    for record in book.records(federation):
-        content = record.content
-        if content["kind"] == "join":
-            members[content["account"]] = content["member"]
-        for number, amount in entries_of(content):
-            balances[number] = balances.get(number, 0) + amount
-        sequence, hash_ = record.sequence, record.hash
-        yield record.text.encode() + b"\n"
-    by_member = {members[number]: amount for number, amount in balances.items() if amount}
-    end = {"balances": by_member, "hash": hash_, "kind": "end", "sequence": sequence}
-    yield encode(end).encode() + b"\n"
+def exported_lines(path: Path) -> Iterator[bytes]:
+    """The records of an export; raises an error if its last line does not fit them."""
+    last, hash_ = b"", GENESIS
+    leaves: list[bytes] = []
+    with path.open("rb") as file:
+        for line in file:
+            if last:
+                data = last.removesuffix(b"\n")
+                leaves.append(leaf_hash(data))
+                hash_ = sha256(data).hexdigest()
+                yield data
+            last = line
+    if last != _end_line(leaves, hash_):
+        raise BookError(f"{path} does not end as an export of these records: it was cut or changed")
+
+
+def _end_line(leaves: list[bytes], hash_: str) -> bytes:
+    end = {"end": len(leaves), "hash": hash_, "root": b64encode(root(leaves)).decode()}
+    return json.dumps(end).encode() + b"\n"
 
 
 def import_book(
@@ -76,17 +85,39 @@ def import_book(
 ) -> tuple[str, int]:
     """Import an export: a new federation, or the records that a federation does not have yet.
 
+    Every record passes the checks that a new one does, and every charge is computed again.
+
     Returns:
         The federation and how many records were new.
     """
-    checked = verify(path)
-    if not checked.ok:
-        wrong = next(each for each in checked.findings if each.kind != "unchecked")
-        raise BookError(f"{path} is not imported: {wrong.message}")
+    try:
+        federation = decode(next(exported_lines(path))).federation
+        return federation, book.import_records(federation, lambda: exported_lines(path), progress)
+    except (ValueError, StopIteration) as error:
+        raise BookError(f"{path} is not imported: {error or 'it is empty'}") from error
 
-    def texts() -> Iterator[str]:
-        with path.open("rb") as file:
-            for line, _ in zip(file, range(checked.sequence), strict=False):
-                yield line.decode().removesuffix("\n")
 
-    return checked.federation, book.import_records(checked.federation, texts, progress)
+def backup_book(book: Book, path: Path) -> None:
+    """Copy a book while it is in use: a SQLite file, or for PostgreSQL a folder of exports.
+
+    Copying the file of a live SQLite book would lose what is only in its write-ahead log.
+    """
+    if path.exists():
+        raise BookError(f"{path} exists already; give another file for the backup")
+    if book.engine.dialect.name != "sqlite":
+        path.mkdir(parents=True)
+        for i, federation in enumerate(book.federations(), 1):
+            export_book(book, federation, path / f"{i}-{default_name(federation, '.jsonl')}")
+        return
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with book.engine.connect() as connection, closing(sqlite3.connect(part)) as target:
+            source = connection.connection.driver_connection
+            assert isinstance(source, sqlite3.Connection)
+            source.backup(target)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    with Book.open(path, read_only=True) as copy:
+        for federation in copy.federations():
+            copy.snapshot(federation)  # reads and checks every record

@@ -1,18 +1,27 @@
 r"""Money is integers: the real payments of a round become minor units that sum to exactly zero.
 
-With x_i = p_i · 10^scale, computed exactly, the largest-remainder method first gives every member
-⌊x_i⌋; the k = −Σ ⌊x_i⌋ units that are still missing go, one each, to the members with the largest
-remainders x_i − ⌊x_i⌋, and ties to the smaller key. So Σ = 0 and |units_i − x_i| ≤ 1. A member
-whose payment is exactly zero gets no unit.
+A minor unit has 10^9 nano-units. What rounding leaves over is carried: c_i is what member i paid
+too little so far, in nano-units, and Σ_i c_i = 0 over all members. For the m members whose payment
+in the round is not zero, with x_i = p_i · 10^{scale + 9} computed exactly,
 
-Real payments sum to zero only up to the rounding of float64. Where a unit is smaller than that
-rounding (for example at 18 decimal places), k may lie outside 0 … m for m paying members; then
-⌊k/m⌋ units go to each of them first.
+    f_i = ⌊x_i⌋ plus the missing −Σ_j ⌊x_j⌋ nano-units, one each to the largest remainders,
+    y_i = c_i + f_i − (1/m) Σ_j c_j,                                so that Σ_i y_i = 0,
+    u_i = ⌊y_i / 10^9⌋ plus the missing units, one each to the largest remainders,
+    c_i ← c_i + f_i − 10^9 u_i.
+
+Ties go to the smaller account number; who lost one has the larger remainder next time. All other
+members have u_i = 0 and keep c_i. So Σ_i u_i = 0 in every round, and what a member was charged over
+all rounds is within one unit of what it should have paid, plus the mean c_j of those that it
+shared its last round with (zero if they are all members).
+
+Real payments sum to zero only up to the rounding of float64. Where a nano-unit is smaller than
+that, the missing amount may lie outside 0 … m; then its m-th part goes to each first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,51 +29,75 @@ from numpy.typing import ArrayLike, NDArray
 #: The largest amount that a book can hold, in minor units: 63 bits.
 MAX_AMOUNT = 2**63 - 1
 
+#: Nano-units in a minor unit.
+NANO = 10**9
+
 _BALANCE = 1e-9  # the largest sum of payments that counts as zero, relative to their sizes
 
 
-def to_units(payments: ArrayLike, scale: int, keys: Sequence[str]) -> list[int]:
-    """Payments in minor units of 10^−scale that sum to zero, in the order of the payments.
+def to_units(
+    payments: ArrayLike, scale: int, carried: Sequence[int] | None = None
+) -> tuple[list[int], list[int]]:
+    """Minor units of 10^−scale that sum to zero, and the remainders to carry, in nano-units.
 
     Args:
         payments: p_i, real numbers that sum to zero up to rounding.
         scale: decimal places of a minor unit.
-        keys: the members' keys, which break ties; the smaller key comes first.
+        carried: c_i before the round; by default zero.
 
     Example:
-        >>> to_units([1.0, -1 / 3, -1 / 3, -1 / 3], 2, ["a", "b", "c", "d"])
-        [100, -33, -33, -34]
+        >>> units, carried = to_units([1.0, -1 / 3, -1 / 3, -1 / 3], 2)
+        >>> units, carried
+        ([100, -33, -33, -34], [0, -333333333, -333333333, 666666666])
+        >>> to_units([1.0, -1 / 3, -1 / 3, -1 / 3], 2, carried)[0]
+        [100, -34, -33, -33]
     """
     reals = np.asarray(payments, dtype=np.float64)
-    if reals.ndim != 1 or reals.size != len(keys):
-        raise ValueError(f"{len(keys)} keys need as many payments, got shape {reals.shape}")
-    _check_payments(reals, scale, keys)
-    units = [0] * reals.size
+    before = (0,) * reals.size if carried is None else tuple(carried)
+    units, after = _to_units(tuple(reals.tolist()), scale, before)
+    return list(units), list(after)
+
+
+@lru_cache(maxsize=2)  # a round is computed when it is charged and when it is applied
+def _to_units(
+    payments: tuple[float, ...], scale: int, carried: tuple[int, ...]
+) -> tuple[list[int], list[int]]:
+    reals = np.array(payments)
+    _check_payments(reals, scale)
+    units, after = [0] * reals.size, list(carried)
     paying = np.flatnonzero(reals).tolist()
     if not paying:
-        return units
+        return units, after
+    before = [after[i] for i in paying]
+    m = len(paying)
+    totals = [c + f for c, f in zip(before, _nano_units(reals[paying], scale), strict=True)]
+    # y_i · m, so that everything is whole.
+    whole = apportion([m * total - sum(before) for total in totals], m * NANO)
+    if max(max(whole), -min(whole)) > MAX_AMOUNT:
+        raise _too_large(max(map(abs, whole)), scale)
+    for i, unit, total in zip(paying, whole, totals, strict=True):
+        units[i], after[i] = unit, total - NANO * unit
+    return units, after
+
+
+def apportion(parts: Sequence[int], unit: int) -> list[int]:
+    """Parts as whole multiples of a unit that sum to zero, by the largest-remainder method."""
+    floors = [part // unit for part in parts]
+    each, rest = divmod(-sum(floors), len(parts))
+    order = sorted(range(len(parts)), key=lambda i: -(parts[i] % unit))
+    for i in order[:rest]:
+        floors[i] += 1
+    return [floor + each for floor in floors]
+
+
+def _nano_units(reals: NDArray[np.float64], scale: int) -> list[int]:
     # Exact integers: p_i = mantissa_i · 2^(exponent_i − 53), so x_i · 2^shift is whole for all i.
-    fractions, exponents = np.frexp(reals[paying])
+    fractions, exponents = np.frexp(reals)
     mantissas = (fractions * 2.0**53).astype(np.int64).tolist()
     shift = max(0, 53 - int(exponents.min()))
-    power, mask = 10**scale, (1 << shift) - 1
-    scaled = [
-        m * power << (e - 53 + shift) for m, e in zip(mantissas, exponents.tolist(), strict=True)
-    ]
-    floors = [x >> shift for x in scaled]
-    remainders = [x & mask for x in scaled]
-    each, rest = divmod(-sum(floors), len(floors))
-    # By key first; sorting by remainder then keeps that order among equal remainders.
-    order = sorted(range(len(paying)), key=[keys[i] for i in paying].__getitem__)
-    order.sort(key=remainders.__getitem__, reverse=True)
-    for i, floor in zip(paying, floors, strict=True):
-        units[i] = floor + each
-    for k in order[:rest]:
-        units[paying[k]] += 1
-    largest = max(max(units), -min(units))
-    if largest > MAX_AMOUNT:
-        raise _too_large(largest, scale)
-    return units
+    power = 10**scale * NANO
+    pairs = zip(mantissas, exponents.tolist(), strict=True)
+    return apportion([m * power << (e - 53 + shift) for m, e in pairs], 1 << shift)
 
 
 def format_units(units: int, scale: int, currency: str = "") -> str:
@@ -79,12 +112,12 @@ def format_units(units: int, scale: int, currency: str = "") -> str:
     return f"{'-' if units < 0 else ''}{whole}{part}{' ' + currency if currency else ''}"
 
 
-def _check_payments(payments: NDArray[np.float64], scale: int, keys: Sequence[str]) -> None:
+def _check_payments(payments: NDArray[np.float64], scale: int) -> None:
     """Refuse payments that are not finite, too large for a book, or do not sum to zero."""
     finite = np.isfinite(payments)
     if not finite.all():
         bad = int(np.argmin(finite))
-        raise ValueError(f"payment of {keys[bad]!r} is {payments[bad]}, must be a finite number")
+        raise ValueError(f"payment {bad} is {payments[bad]}, must be a finite number")
     sizes = np.abs(payments)
     largest = float(np.max(sizes, initial=0.0)) * 10.0**scale
     if largest > 2.0**64:

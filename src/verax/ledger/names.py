@@ -1,4 +1,4 @@
-"""Checks of names that people read: no invisible characters, no two names that look the same.
+"""Names that people read: no invisible characters, and no two names that look the same.
 
 Programs treat the names of members, labels, federations and runs as data: statements have bound
 parameters, and output is escaped. These checks refuse names that would deceive a reader.
@@ -12,6 +12,11 @@ _MAX_LENGTH = 500
 # Control and format characters (bidirectional marks, zero width), surrogates, private and
 # unassigned characters, line and paragraph separators.
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# Cyrillic and Greek letters that look like the Latin ones below them.
+_LOOK_ALIKES = str.maketrans(
+    "АВЕЅІЈКМНОРСТУХҮԌԚԜаесіјорѕухѵһԁԛԝցΑΒΕΖΗΙΚΜΝΟΡΤΥΧαινορυχϲϳı",
+    "ABESIJKMHOPCTYXYGQWaecijopsyxvhdqwgABEZHIKMNOPTYXaivopuxcji",
+)
 
 
 def check_name(what: str, text: str) -> str:
@@ -32,5 +37,11 @@ def check_name(what: str, text: str) -> str:
 
 
 def as_seen(name: str) -> str:
-    """The same text for names that look the same to a reader (NFKC and case folding)."""
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
+    """The same text for names that look the same to a reader.
+
+    Example:
+        >>> as_seen("Nоrth") == as_seen("NORTH")  # the first one has a Cyrillic о
+        True
+    """
+    latin = unicodedata.normalize("NFKC", name).translate(_LOOK_ALIKES)
+    return unicodedata.normalize("NFKC", latin.casefold()).translate(_LOOK_ALIKES)

@@ -7,18 +7,18 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from verax.ledger.round import booked_statistic
-from verax.ledger.verify import Measure
-from verax.mechanism import Rule, Statistics, rule_named, spread
+from verax.mechanism import Statistics, rule_named, spread
 from verax.mechanism.rule import measure
+from verax.verifier import Measure
 
 
 def measures_of(names: Iterable[str]) -> dict[str, Measure]:
-    """What `verax.ledger.verify.verify` takes as `rules`: a measure for each name."""
-    return {name: _measure_of(rule_named(name)) for name in names}
+    """What `verax.verifier.verify` takes as `rules`: a measure for each name."""
+    return {name: _measure_of(name) for name in names}
 
 
-def _measure_of(rule: Rule) -> Measure:
-    booked = booked_statistic(rule)
+def _measure_of(name: str) -> Measure:
+    rule, booked = rule_named(name), booked_statistic(name)
 
     def measures(
         statistics: list[float | None] | None, gram: list[list[float]] | None, ok: list[bool]

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from verax.ledger.book import Transfer
+from verax.ledger.decisions import Transfer
 from verax.ledger.engine import BookError
 
 #: The largest number of members with a balance for which the fewest transfers are found.

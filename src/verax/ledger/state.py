@@ -1,20 +1,24 @@
-"""The state of a federation that its records define: terms, accounts, memberships and limits.
+"""The state of a federation that its records define; it is stored nowhere else.
 
-The state is computed from all records other than rounds, in the order of the chain, and is stored
-nowhere else. Terms and memberships that hold from a round on apply to rounds posted after them.
+Balances and carried remainders, terms, accounts, memberships, limits and rounds are computed from
+the records in the order of the chain. Terms and memberships that hold from a round on apply to
+rounds that are booked after them; the terms of a round that was opened are fixed by its opening.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from hashlib import sha256
 
-from verax.ledger.canonical import GENESIS, digest
+from verax.ledger import records
 from verax.ledger.engine import BookError
+from verax.ledger.money import to_units
 from verax.ledger.names import as_seen
-from verax.mechanism import Terms
+from verax.ledger.notes import WITNESS, Note, PublicKey
+from verax.ledger.tree import leaf_hash, root
+from verax.mechanism import Changes, Terms
+from verax.mechanism.smoothed_norm import SmoothedNorm
 
 #: The account that holds deposits: the counterpart of what members pay in.
 ESCROW = 0
@@ -67,54 +71,135 @@ def _escrow() -> dict[int, Account]:
 
 @dataclass
 class FederationState:
-    """A federation as its records up to `sequence` define it."""
+    """A federation as its records up to `sequence` define it.
+
+    Attributes:
+        id: its number in the database.
+        name: its name.
+        sequence: the last record.
+        hash: its hash.
+        versions: the versions of the terms.
+        accounts: by number.
+        by_member: account numbers by member id.
+        by_name_seen: account numbers by ids and labels as readers see them.
+        limits: by account number; None stands for all members without one.
+        balances: minor units by account number.
+        carried: nano-units by account number.
+        rounds: sequence number and hash of each round's record, by run and round.
+        runs_seen: run names by how readers see them.
+        opened: the hash of the terms of rounds that were opened.
+        last_round: run and number of the round that was booked last.
+        references: the records of deposits, corrections and settlements by their references.
+        leaves: the hashes of all records in the Merkle tree.
+        cosigned: the largest tree that each witness signed.
+        last_decision: the last record that is not a checkpoint.
+    """
 
     id: int
     name: str
     sequence: int = 0
-    hash: str = GENESIS
+    hash: str = records.GENESIS
     versions: list[TermsVersion] = field(default_factory=list[TermsVersion])
     accounts: dict[int, Account] = field(default_factory=_escrow)
     by_member: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
     by_name_seen: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
     limits: dict[int | None, int | None] = field(default_factory=dict[int | None, int | None])
+    balances: dict[int, int] = field(default_factory=dict[int, int])
+    carried: dict[int, int] = field(default_factory=dict[int, int])
+    rounds: dict[tuple[str, int], tuple[int, str]] = field(
+        default_factory=dict[tuple[str, int], tuple[int, str]]
+    )
+    runs_seen: dict[str, str] = field(default_factory=dict[str, str])
+    opened: dict[tuple[str, int], str] = field(default_factory=dict[tuple[str, int], str])
+    last_round: tuple[str, int] | None = None
+    references: dict[str, int] = field(default_factory=dict[str, int])
+    leaves: list[bytes] = field(default_factory=list[bytes])
+    cosigned: dict[str, int] = field(default_factory=dict[str, int])
+    last_decision: int = 0
 
-    def apply(self, content: Mapping[str, Any]) -> None:
-        """Update the state by the next record."""
-        match content["kind"]:
-            case "create" | "terms":
-                text, from_round = content["terms"], content.get("from_round", 1)
-                version = TermsVersion(
-                    parse_terms(text), digest(text), from_round, content["sequence"]
-                )
-                self.versions.append(version)
-            case "join":
-                self._join(content)
-            case "leave":
-                account = self.accounts[content["account"]]
-                account.left_round, account.left_run = content["from_round"], content["run"]
-            case "limit":
-                self.limits[content["account"]] = content["limit"]
-            case _:
-                pass  # The other kinds only have entries.
-        self.sequence = content["sequence"]
+    def apply(self, record: records.Record) -> None:
+        """Update the state by the next record, which was checked."""
+        body = record.body
+        match body:
+            case records.FoundingRecord():
+                self._add_terms(body.terms, 1, record.sequence)
+            case records.TermsRecord():
+                self._add_terms(body.terms, body.from_round, record.sequence)
+            case records.JoinRecord():
+                self._join(body)
+            case records.LeaveRecord():
+                account = self.accounts[body.account]
+                account.left_round, account.left_run = body.from_round, body.run
+            case records.LimitRecord():
+                self.limits[body.account] = body.limit
+            case records.OpeningRecord():
+                self.opened[body.run, body.round] = body.terms
+                self.runs_seen[as_seen(body.run)] = body.run
+            case records.RoundRecord():
+                self._add_round(body, record)
+            case records.DepositRecord() | records.CorrectionRecord() | records.SettlementRecord():
+                self.references[body.reference] = record.sequence
+            case records.CheckpointRecord():
+                self._add_cosignatures(body)
+        for number, amount in record.entries:
+            self.balances[number] = self.balances.get(number, 0) + amount
+        if not isinstance(body, records.CheckpointRecord):
+            self.last_decision = record.sequence
+        self.sequence, self.hash = record.sequence, record.hash
+        self.leaves.append(leaf_hash(record.data))
 
-    def _join(self, content: Mapping[str, Any]) -> None:
-        number = content["account"]
-        account = Account(
-            number, content["member"], content["label"], content["from_round"], content["run"]
-        )
+    def _add_terms(self, text: str, from_round: int, sequence: int) -> None:
+        version = TermsVersion(parse_terms(text), text_hash(text), from_round, sequence)
+        self.versions.append(version)
+
+    def _join(self, body: records.JoinRecord) -> None:
+        number = body.account
         if number in self.accounts:
             self.by_name_seen.pop(as_seen(self.accounts[number].label), None)
-        self.accounts[number] = account
-        self.by_member[account.member] = number
-        self.by_name_seen[as_seen(account.member)] = number
-        self.by_name_seen[as_seen(account.label)] = number
+        self.accounts[number] = Account(number, body.member, body.label, body.from_round, body.run)
+        self.by_member[body.member] = number
+        self.by_name_seen[as_seen(body.member)] = number
+        self.by_name_seen[as_seen(body.label)] = number
 
-    def version(self, round_: int) -> TermsVersion:
-        """The terms in force for a round that is posted now: the latest that apply to it."""
+    def _add_round(self, body: records.RoundRecord, record: records.Record) -> None:
+        self.rounds[body.run, body.round] = (record.sequence, record.hash)
+        self.runs_seen[as_seen(body.run)] = body.run
+        self.opened.pop((body.run, body.round), None)
+        self.last_round = (body.run, body.round)
+        _, after = to_units(body.payments, self.scale, self.carried_of(body.accounts))
+        self.carried.update(zip(body.accounts, after, strict=True))
+
+    def _add_cosignatures(self, body: records.CheckpointRecord) -> None:
+        note = Note.parse(body.note)
+        for text in self.changes.witnesses:
+            if note.cosigned_at(PublicKey.parse(text, WITNESS)) is not None:
+                known = self.cosigned.get(text, 0)
+                self.cosigned[text] = max(known, note.checkpoint.size)
+
+    def carried_of(self, accounts: tuple[int, ...]) -> list[int]:
+        """What is carried of each account, in nano-units."""
+        return [self.carried.get(number, 0) for number in accounts]
+
+    @property
+    def origin(self) -> str:
+        """The name of this log in checkpoints: no two federations begin with the same record."""
+        return f"verax/{self.leaves[0].hex()[:32]}"
+
+    def root_at(self, size: int) -> bytes:
+        """The root of the Merkle tree over the first records."""
+        return root(self.leaves[:size])
+
+    @property
+    def changes(self) -> Changes:
+        """What the terms of the last round demand of changes."""
+        last = 1 if self.last_round is None else self.last_round[1]
+        return self.version(last).terms.changes or Changes()
+
+    def version(self, round_: int, run: str | None = None) -> TermsVersion:
+        """The terms of a round: those of its opening, or the latest in the book that apply."""
+        opened = None if run is None else self.opened.get((run, round_))
         for version in reversed(self.versions):
-            if version.from_round <= round_:
+            if version.hash == opened if opened else version.from_round <= round_:
                 return version
         raise BookError(f"round is {round_}, must be ≥ 1")
 
@@ -159,42 +244,27 @@ class FederationState:
         """The largest debt a member may have, in minor units; None means no limit."""
         return self.limits.get(number, self.limits.get(None))
 
+    def balances_by_member(self) -> dict[str, int]:
+        """Minor units per member; the escrow account is included if it was used."""
+        return {
+            account.member: self.balances.get(number, 0)
+            for number, account in sorted(self.accounts.items())
+            if number != ESCROW or ESCROW in self.balances
+        }
 
-def join_record(
-    state: FederationState, member: str, label: str, from_round: int, run: str | None
-) -> dict[str, Any]:
-    """The record of a member that joins, joins again, or changes its label.
 
-    No two members may have names that look the same.
-    """
-    known = state.by_member.get(member)
-    if known == ESCROW:
-        raise BookError("'escrow' is the book's own account; give the member another id")
-    for name in (member, label):
-        other = state.by_name_seen.get(as_seen(name))
-        if other is not None and other != known:
-            taken = state.accounts[other]
-            raise BookError(
-                f"{name!r} looks like the member {taken.member!r} ({taken.label!r}); "
-                "give it another label"
-            )
-    listed = {name for version in state.versions for name in version.terms.members}
-    if state.versions[-1].terms.members and not {member, label} & listed:
-        raise BookError(
-            f"{member!r} ({label!r}) is not among the members that the terms list; "
-            "change the terms first"
-        )
-    return {
-        "kind": "join",
-        "account": max(state.accounts) + 1 if known is None else known,
-        "member": member,
-        "label": label,
-        "from_round": from_round,
-        "run": run,
-    }
+def text_hash(text: str) -> str:
+    """The hash by which rounds name their terms."""
+    return sha256(text.encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)
 def parse_terms(text: str) -> Terms:
     """Terms from their TOML; cached, because all rounds are priced by a few versions."""
-    return Terms.from_toml(text)
+    terms = Terms.from_toml(text)
+    if terms.rule == SmoothedNorm.name:
+        raise ValueError(
+            f"rule {terms.rule} is measured in simulations only, so that no book can charge by it; "
+            "use squared-norm"
+        )
+    return terms

@@ -17,11 +17,14 @@ from typing import Any
 
 from verax.amounts import money
 from verax.ledger.book import Book
-from verax.ledger.money import format_units
+from verax.ledger.checks import check
+from verax.ledger.money import format_units, to_units
+from verax.ledger.records import Record, RoundRecord
 from verax.ledger.reports import by_account
-from verax.ledger.round import Report, round_content
+from verax.ledger.round import payments_of
 from verax.ledger.state import Account, FederationState
 from verax.mechanism import BUILT_IN
+from verax.text import csv_cell
 
 
 @dataclass(frozen=True)
@@ -165,26 +168,25 @@ def make_statement(
     if first is not None and last is not None and first > last:
         raise ValueError(f"first is round {first}, after the last, {last}; give them in order")
     account = book.state(federation).account(member)
+    book.snapshot(federation)  # refuses a book whose tables differ from its records
     known = {rule.name for rule in BUILT_IN} | set(rules)
     past = FederationState(0, federation)
     lines: list[StatementLine] = []
     unchecked: dict[str, None] = {}
     balance = 0
-    sequence, hash_ = 0, ""
     for record in book.records(federation):
-        content = record.content
-        past.apply(content)
-        sequence, hash_ = record.sequence, record.hash
+        check(past, record, charges=False)
+        line = _line(past, record, account, balance, known)
+        past.apply(record)
         if progress is not None:
             progress(1)
-        if account.number not in content.get("accounts", ()):
+        if line is None:
             continue
-        line = _line(past, content, account, balance, known)
         balance = line.balance
         if _is_shown(line, run, first, last):
             lines.append(line)
-            if line.kind == "round" and line.recomputed is None:
-                unchecked[content["rule"]] = None
+            if isinstance(record.body, RoundRecord) and line.recomputed is None:
+                unchecked[record.body.rule] = None
     opening = lines[0].balance - lines[0].amount if lines else balance
     closing = lines[-1].balance if lines else balance
     return Statement(
@@ -200,8 +202,8 @@ def make_statement(
         balance,
         tuple(lines),
         tuple(unchecked),
-        sequence,
-        hash_,
+        past.sequence,
+        past.hash,
     )
 
 
@@ -226,31 +228,28 @@ def _is_shown(line: StatementLine, run: str | None, first: int | None, last: int
 
 
 def _line(
-    past: FederationState,
-    content: dict[str, Any],
-    account: Account,
-    balance: int,
-    known: Collection[str],
-) -> StatementLine:
-    i = content["accounts"].index(account.number)
-    amount, kind = content["amounts"][i], content["kind"]
-    if kind != "round":
+    past: FederationState, record: Record, account: Account, balance: int, known: Collection[str]
+) -> StatementLine | None:
+    """The line of a record, given the state before it; None if it does not concern the member."""
+    amounts = dict(record.entries)
+    if account.number not in amounts:
+        return None
+    amount, body = amounts[account.number], record.body
+    if not isinstance(body, RoundRecord):
         return StatementLine(
-            content["sequence"], content["time"], kind, "", None, "", None, amount, None,
-            balance + amount, content.get("reason", ""),
+            record.sequence, record.time, record.kind, "", None, "", None, amount, None,
+            balance + amount, getattr(body, "reason", ""),
         )  # fmt: skip
-    reports = by_account(content)
-    own = reports[account.number]
-    version = past.version(content["round"])
+    own = by_account(body)[account.number]
+    terms = past.version(body.round, body.run).terms
     recomputed = None
-    if version.terms.rule in known:
-        accounts = [past.accounts[number] for number in reports]
-        rows = [(a, Report(a.member, **reports[a.number])) for a in accounts]
-        again = round_content(past, version, content["round"], rows, content["gram"])
-        recomputed = again["amounts"][i]
+    if terms.rule in known:
+        payments = payments_of(past, terms, body)
+        units, _ = to_units(payments, terms.scale, past.carried_of(body.accounts))
+        recomputed = units[body.accounts.index(account.number)]
     return StatementLine(
-        content["sequence"], content["time"], kind, content["run"], content["round"],
-        own["status"], own["statistic"], amount, recomputed, balance + amount, own["reason"],
+        record.sequence, record.time, record.kind, body.run, body.round, own["status"],
+        own["statistic"], amount, recomputed, balance + amount, own["reason"],
     )  # fmt: skip
 
 
@@ -260,21 +259,15 @@ def to_json(statement: Statement) -> dict[str, Any]:
 
 
 def to_csv(statement: Statement) -> str:
-    """One row per line; text that a spreadsheet would run as a formula is quoted."""
+    """One row per line; no text can run as a formula, or reach into the next cell."""
     file = io.StringIO()
-    table = csv.writer(file, lineterminator="\n")
+    table = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_NONNUMERIC)
     names = list(StatementLine.__dataclass_fields__)
-    table.writerow([*names, "currency", "scale"])
+    file.write(",".join([*names, "currency", "scale"]) + "\n")
     for line in statement.lines:
-        cells = [_safe_cell(getattr(line, name)) for name in names]
-        table.writerow([*cells, _safe_cell(statement.currency), statement.scale])
+        cells = [csv_cell(getattr(line, name)) for name in names]
+        table.writerow([*cells, csv_cell(statement.currency), statement.scale])
     return file.getvalue()
-
-
-def _safe_cell(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return "'" + value
-    return "" if value is None else value
 
 
 def to_html(statement: Statement) -> str:

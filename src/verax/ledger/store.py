@@ -1,46 +1,83 @@
-"""The database of a book: its tables, its transactions, and appending records to a chain.
+"""The database of a book: its transactions, reading records, and appending them to a chain.
 
-A writer locks the federation's row, reads the end of the chain, brings its cached state of the
-federation up to date, and appends. If the connection breaks, it tries again, unless that could book
-something twice.
+A writer locks the federation's row, checks that the book ends where the row says, brings its state
+of the federation up to date, appends, and reads back what it wrote. If the connection breaks, it
+tries again: whatever was booked is then found in the book.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from sqlalchemy import Connection, bindparam, func, insert, inspect, literal_column, select, update
+from sqlalchemy import Connection
 from sqlalchemy.exc import IntegrityError
 
-from verax.ledger import schema
-from verax.ledger.canonical import GENESIS, digest, encode
+from verax.ledger.checks import check
 from verax.ledger.engine import BookError, BookUnavailableError, make_engine, reading, writing
-from verax.ledger.state import ESCROW, FederationState
+from verax.ledger.names import as_seen
+from verax.ledger.records import (
+    GENESIS,
+    Body,
+    FoundingRecord,
+    JoinRecord,
+    Record,
+    RoundRecord,
+    decode,
+    encode,
+)
+from verax.ledger.schema import by_position, check_schema, create_tables, is_sqlite, qualified
+from verax.ledger.state import FederationState
 
 _ATTEMPTS = 4
+_BATCH = 256
 _CREATION_LOCK = 0x7665726178  # any number that is the same in all processes
 
-# The statements of every post are built once: building one takes longer than running it.
-_HEAD = select(*schema.federation.c["id", "sequence", "hash"]).where(
-    schema.federation.c.name == bindparam("name")
+_HEAD = "SELECT id, sequence, hash FROM {s}federation WHERE name = :name"
+_LOCK = _HEAD + " FOR UPDATE"
+_RECORDS = (
+    "SELECT sequence, content FROM {s}record WHERE federation = :f AND sequence > :after "
+    "ORDER BY sequence LIMIT :n"
 )
-_LOCK = _HEAD.with_for_update()
-_ROUND = select(*schema.record.c["sequence", "hash", "content"]).where(
-    *(schema.record.c[key] == bindparam(key) for key in ("federation", "run", "round"))
+_LAST = (
+    "SELECT sequence, content FROM {s}record WHERE federation = :f ORDER BY sequence DESC LIMIT 1"
+)
+_CONTENT = "SELECT content FROM {s}record WHERE federation = :f AND sequence = :n"
+_ENTRIES = (
+    "SELECT account, amount FROM {s}entry WHERE federation = :f AND sequence = :n ORDER BY account"
+)
+_INSERT_FEDERATION = (
+    "INSERT INTO {s}federation (name, sequence, hash) VALUES (:name, 0, :hash) RETURNING id"
+)
+_INSERT_RECORD = "INSERT INTO {s}record (federation, sequence, content) VALUES (:f, :n, :content)"
+_INSERT_ENTRY = (
+    "INSERT INTO {s}entry (federation, sequence, account, amount) VALUES ({v}, {v}, {v}, {v})"
+)
+_INSERT_ACCOUNT = (
+    "INSERT INTO {s}account (federation, account, member, label) "
+    "VALUES (:f, :account, :member, :label) "
+    "ON CONFLICT (federation, account) DO UPDATE SET label = excluded.label"
 )
 _ADVANCE = (
-    update(schema.federation)
-    .where(schema.federation.c.id == bindparam("number"))
-    .values(sequence=bindparam("last"), hash=bindparam("end"))
+    "UPDATE {s}federation SET sequence = :last, hash = :hash WHERE id = :f AND sequence = :before"
 )
+# The upper and lower halves are summed separately: the sum of many amounts can exceed 63 bits.
+_SUMS = (
+    "SELECT account, sum(amount >> 32), sum(amount & 4294967295) FROM {s}entry "
+    "WHERE federation = :f GROUP BY account"
+)
+_NO_INTEGERS = (
+    "SELECT 1 FROM {s}entry WHERE federation = :f AND typeof(amount) <> 'integer' LIMIT 1"
+)
+_ACCOUNTS = "SELECT account, member, label FROM {s}account WHERE federation = :f"
 
 
 @dataclass(frozen=True)
@@ -60,20 +97,6 @@ class Receipt:
     hash: str
     amounts: dict[str, int]
     payments: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Record:
-    """A record as it is stored in the book."""
-
-    sequence: int
-    hash: str
-    text: str
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """The parsed canonical text."""
-        return json.loads(self.text)
 
 
 class Head(NamedTuple):
@@ -102,8 +125,14 @@ class Store:
         self._lock = threading.RLock()
         try:
             if _create:
-                self._create_tables()
-            self._check_schema()
+                with writing(self.engine) as connection:
+                    if not is_sqlite(connection):
+                        # Two processes may create the same book at once; SQLite locks the file.
+                        lock = f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})"
+                        connection.exec_driver_sql(lock)
+                    create_tables(connection)
+            with reading(self.engine) as connection:
+                check_schema(connection)
         except BaseException:
             self.close()
             raise
@@ -123,111 +152,19 @@ class Store:
     ) -> None:
         self.close()
 
-    def _create_tables(self) -> None:
-        with writing(self.engine) as connection:
-            if connection.dialect.name == "postgresql":
-                # Two processes may create the same book at once; SQLite's write lock prevents it.
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
-            tables = set(inspect(connection).get_table_names())
-            if tables and schema.version.name not in tables:
-                raise BookError(
-                    f"the database holds other tables ({', '.join(sorted(tables)[:3])}, …); "
-                    "give the book a database of its own"
-                )
-            if not tables:
-                schema.metadata.create_all(connection)
-                connection.execute(insert(schema.version), {"number": schema.VERSION})
+    # Reading
 
-    def _check_schema(self) -> None:
-        with reading(self.engine) as connection:
-            number = None
-            if inspect(connection).has_table(schema.version.name):
-                number = connection.scalar(select(schema.version.c.number))
-        if number is None:
-            raise BookError("the database holds no book; `verax ledger create` creates one")
-        if number != schema.VERSION:
-            raise BookError(
-                f"the book has schema {number}, this version of Verax works with schema "
-                f"{schema.VERSION}; use the version of Verax that wrote the book"
-            )
+    @contextmanager
+    def _reading(self, federation: str) -> Generator[tuple[Connection, FederationState]]:
+        """A read-only transaction and the federation as it is in it."""
+        with self._lock, reading(self.engine) as connection:
+            yield connection, self._current(connection, federation)
 
-    def _write(
-        self, federation: str, work: Callable[[Connection], Receipt], repeatable: bool = True
-    ) -> Receipt:
-        """Run `work` in a transaction; repeat it if the connection broke and nothing was booked.
-
-        If the connection breaks during the commit, nobody knows whether the commit took place; then
-        only work that books nothing twice is repeated.
-        """
-        with self._lock:
-            for attempt in range(_ATTEMPTS):
-                reached_commit = False
-                try:
-                    with writing(self.engine) as connection:
-                        receipt = work(connection)
-                        reached_commit = True
-                except BookUnavailableError as error:
-                    self._states.pop(federation, None)
-                    # Another writer inserted the same record between two statements.
-                    conflict = isinstance(error.__cause__, IntegrityError)
-                    safe = repeatable or not reached_commit
-                    if not (conflict or (error.connection_lost and safe)):
-                        raise
-                    if attempt == _ATTEMPTS - 1:
-                        raise
-                    time.sleep(0.05 * 2**attempt)
-                except BaseException:
-                    self._states.pop(federation, None)
-                    raise
-                else:
-                    return receipt
-            raise AssertionError("unreachable")
-
-    def _change(
-        self,
-        federation: str,
-        build: Callable[[FederationState], list[dict[str, Any]]],
-        *,
-        repeatable: bool = True,
-    ) -> Receipt:
-        """Append the records that `build` returns for the current state; none changes nothing."""
-
-        def work(connection: Connection) -> Receipt:
-            state = self._current(connection, federation, lock=True)
-            return self._append(connection, state, build(state))
-
-        return self._write(federation, work, repeatable)
-
-    def _append(
-        self, connection: Connection, state: FederationState, bodies: list[dict[str, Any]]
-    ) -> Receipt:
-        """Append records to the chain, with their entries."""
-        now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        receipt = Receipt(False, state.sequence, state.hash, {}, {})
-        for body in bodies:
-            content = body | {
-                "federation": state.name,
-                "previous": state.hash,
-                "sequence": state.sequence + 1,
-                "time": now,
-                "version": 1,
-            }
-            insert_record(connection, state, content, encode(content))
-            receipt = make_receipt(state, content, state.hash, posted=True)
-        if bodies:
-            advance(connection, state)
-        return receipt
-
-    def _insert_federation(self, connection: Connection, federation: str) -> FederationState:
-        """Insert a federation that has no record yet."""
-        table = schema.federation
-        inserted = connection.execute(
-            table.insert().values(name=federation, sequence=0, hash=GENESIS).returning(table.c.id)
-        )
-        return FederationState(inserted.scalar_one(), federation)
-
-    def _state(self, connection: Connection, federation: str, head: Head) -> FederationState:
-        """The cached state, brought up to the end of the chain."""
+    def _current(
+        self, connection: Connection, federation: str, *, lock: bool = False
+    ) -> FederationState:
+        """The state at the end of the chain; `lock` locks it against other writers."""
+        head = find_head(connection, federation, lock=lock)
         state = self._states.get(federation)
         if (
             state is None
@@ -236,131 +173,177 @@ class Store:
             or (state.sequence == head.sequence and state.hash != head.hash)
         ):
             state = self._states[federation] = FederationState(head.id, federation)
-        if state.sequence < head.sequence:
-            self._load(connection, state, head.sequence)
-        state.hash = head.hash
+        while state.sequence < head.sequence:
+            self._load_batch(connection, state, head.sequence)
+        if state.hash != head.hash:
+            raise BookError(_advice(federation, "does not end with the hash that it states"))
         return state
 
-    def _current(
-        self, connection: Connection, federation: str, *, lock: bool = False
-    ) -> FederationState:
-        """The state at the end of the chain; `lock` locks it against other writers."""
-        head = find_head(connection, federation, lock=lock)
-        with self._lock:
-            return self._state(connection, federation, head)
-
-    def _load(
-        self, connection: Connection, state: FederationState, sequence: int
-    ) -> FederationState:
-        """Apply the records after the state up to a sequence number; rounds do not change it."""
-        table = schema.record
-        later = (
-            select(table.c.content)
-            .where(
-                table.c.federation == state.id,
-                table.c.sequence > state.sequence,
-                table.c.sequence <= sequence,
-                table.c.kind != "round",
-            )
-            .order_by(table.c.sequence)
-        )
-        for text in connection.scalars(later):
+    def _load_batch(self, connection: Connection, state: FederationState, last: int) -> None:
+        """Read, check and apply the next records."""
+        values = {"f": state.id, "after": state.sequence, "n": min(_BATCH, last - state.sequence)}
+        rows = connection.execute(qualified(connection, _RECORDS), values).all()
+        if not rows:
+            raise BookError(_advice(state.name, f"has no record {state.sequence + 1}"))
+        for _, content in rows:
             try:
-                state.apply(json.loads(text))
-            except (LookupError, TypeError, ValueError, AttributeError) as error:
-                raise BookError(
-                    f"a record of {state.name!r} after record {state.sequence} cannot be read; "
-                    "`verax ledger verify` names it; restore a backup, or import an export"
-                ) from error
-        state.sequence = sequence
+                record = decode(content)
+                check(state, record, charges=False)
+                state.apply(record)
+            except ValueError as error:
+                words = f"has a record {state.sequence + 1} that cannot be used ({error})"
+                raise BookError(_advice(state.name, words)) from error
+
+    def _record(self, connection: Connection, state: FederationState, sequence: int) -> Record:
+        values = {"f": state.id, "n": sequence}
+        return decode(connection.execute(qualified(connection, _CONTENT), values).scalar_one())
+
+    def _check_indexes(self, connection: Connection, state: FederationState) -> None:
+        """Refuse to go on if `entry` or `account` say anything else than the records."""
+        rows = connection.execute(qualified(connection, _SUMS), {"f": state.id})
+        sums = {number: (int(upper) << 32) + int(lower) for number, upper, lower in rows}
+        if is_sqlite(connection):  # which stores any type in any column
+            query = qualified(connection, _NO_INTEGERS)
+            sums |= {None: 1} if connection.execute(query, {"f": state.id}).first() else {}
+        accounts = connection.execute(qualified(connection, _ACCOUNTS), {"f": state.id})
+        named = {number: (member, label) for number, member, label in accounts}
+        known = {n: (a.member, a.label) for n, a in state.accounts.items() if n}
+        balances = {number: amount for number, amount in state.balances.items() if amount}
+        if {n: amount for n, amount in sums.items() if amount} != balances or named != known:
+            raise BookError(
+                f"the tables `entry` and `account` of {state.name!r} differ from its records; "
+                "`verax ledger verify` says where, `verax ledger rebuild` makes them anew"
+            )
+
+    # Writing
+
+    def _write(self, federation: str, work: Callable[[Connection], Receipt]) -> Receipt:
+        """Run `work` in a transaction; repeat it if the connection broke.
+
+        If the connection breaks during the commit, nobody knows whether the commit took place; the
+        second attempt then finds in the book what the first one booked.
+        """
+        with self._lock:
+            for attempt in range(_ATTEMPTS):
+                try:
+                    with writing(self.engine) as connection:
+                        return work(connection)
+                except BookUnavailableError as error:
+                    self._states.pop(federation, None)
+                    # Another writer inserted the same record between two statements.
+                    conflict = isinstance(error.__cause__, IntegrityError)
+                    if not (conflict or error.connection_lost) or attempt == _ATTEMPTS - 1:
+                        raise
+                    time.sleep(0.05 * 2**attempt)
+                except BaseException:
+                    self._states.pop(federation, None)
+                    raise
+            raise AssertionError("unreachable")
+
+    def _change(
+        self, federation: str, build: Callable[[FederationState], Sequence[Body]]
+    ) -> Receipt:
+        """Append the records that `build` returns for the current state; none changes nothing."""
+
+        def work(connection: Connection) -> Receipt:
+            state = self._current(connection, federation, lock=True)
+            return self._append(connection, state, build(state))
+
+        return self._write(federation, work)
+
+    def _append(
+        self, connection: Connection, state: FederationState, bodies: Sequence[Body]
+    ) -> Receipt:
+        """Append records to the chain, with their entries."""
+        if not bodies:
+            return Receipt(False, state.sequence, state.hash, {}, {})
+        self._check_end(connection, state)
+        now = self._clock().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        before, records = state.sequence, list[Record]()
+        for body in bodies:
+            try:
+                record = decode(encode(state.name, state.sequence + 1, state.hash, now, body))
+            except ValueError as error:
+                raise BookError(f"the {body.kind} cannot be booked: {error}") from None
+            # The charge of a new round was computed a moment ago.
+            check(state, record, charges=False)
+            self._insert(connection, state, record)
+            records.append(record)
+        self._advance(connection, state, before)
+        return make_receipt(state, records[-1], posted=True)
+
+    def _check_end(self, connection: Connection, state: FederationState) -> None:
+        """The last record in the table must be the one that the state ends with."""
+        row = connection.execute(qualified(connection, _LAST), {"f": state.id}).one_or_none()
+        stored = (0, GENESIS) if row is None else (row[0], sha256(row[1]).hexdigest())
+        if stored != (state.sequence, state.hash):
+            words = f"ends at record {stored[0]}, not with record {state.sequence} as it states"
+            raise BookError(_advice(state.name, words))
+
+    def _insert(self, connection: Connection, state: FederationState, record: Record) -> None:
+        """Insert one record with its account and entries, read it back, and update the state."""
+        body, key = record.body, {"f": state.id, "n": record.sequence}
+        if isinstance(body, JoinRecord):
+            insert_account(connection, state.id, body.account, body.member, body.label)
+        insert = qualified(connection, _INSERT_RECORD)
+        connection.execute(insert, key | {"content": record.data})
+        entries = insert_entries(connection, state.id, record)
+        content = connection.execute(qualified(connection, _CONTENT), key).scalar_one()
+        stored = connection.execute(qualified(connection, _ENTRIES), key).all() if entries else []
+        if content != record.data or [tuple(row) for row in stored] != entries:
+            raise BookError(_advice(state.name, "did not store what was written"))
+        state.apply(record)
+
+    def _advance(self, connection: Connection, state: FederationState, before: int) -> None:
+        """Store the end of the chain, and read it back."""
+        values = {"f": state.id, "last": state.sequence, "hash": state.hash, "before": before}
+        connection.execute(qualified(connection, _ADVANCE), values)
+        if find_head(connection, state.name) != (state.id, state.sequence, state.hash):
+            raise BookError(_advice(state.name, "did not store the new end of the chain"))
+
+    def _insert_federation(self, connection: Connection, federation: str) -> FederationState:
+        """Insert a federation that has no record yet, with a name unlike all others."""
+        names = connection.scalars(qualified(connection, "SELECT name FROM {s}federation"))
+        for name in names:
+            if as_seen(name) == as_seen(federation):
+                raise BookError(f"{federation!r} looks like the federation {name!r} in the book")
+        values = {"name": federation, "hash": GENESIS}
+        inserted = connection.execute(qualified(connection, _INSERT_FEDERATION), values)
+        state = FederationState(inserted.scalar_one(), federation)
+        self._states[federation] = state
         return state
 
-    def _hash(self, connection: Connection, state: FederationState, sequence: int) -> str:
-        table = schema.record
-        query = select(table.c.hash).where(
-            table.c.federation == state.id, table.c.sequence == sequence
-        )
-        return connection.execute(query).scalar_one()
-
-    def _round(
-        self, connection: Connection, state: FederationState, run: str, round_: int
-    ) -> Record | None:
-        values = {"federation": state.id, "run": run, "round": round_}
-        row = connection.execute(_ROUND, values).one_or_none()
-        return None if row is None else Record(*row)
-
-    def _balances(self, connection: Connection, state: FederationState) -> dict[str, int]:
-        table = schema.entry
-        # The upper and lower halves are summed separately: the sum of many amounts can exceed
-        # 63 bits.
-        query = (
-            select(
-                table.c.account,
-                func.sum(table.c.amount.bitwise_rshift(literal_column("32"))),
-                func.sum(table.c.amount.bitwise_and(literal_column("4294967295"))),
-            )
-            .where(table.c.federation == state.id)
-            .group_by(table.c.account)
-        )
-        rows = connection.execute(query)
-        sums = {number: (int(upper) << 32) + int(lower) for number, upper, lower in rows}
-        return {
-            account.member: sums.get(number, 0)
-            for number, account in sorted(state.accounts.items())
-            if number != ESCROW or ESCROW in sums
-        }
+    def _found(self, connection: Connection, federation: str, terms: str) -> Receipt:
+        state = self._insert_federation(connection, federation)
+        return self._append(connection, state, [FoundingRecord(terms)])
 
 
-def insert_record(
-    connection: Connection, state: FederationState, content: Mapping[str, Any], text: str
-) -> None:
-    """Insert one record with its account and entries, and update the state by it."""
-    if content["kind"] == "join":
-        _store_account(connection, state, content)
-    hash_ = digest(text)
-    key = {"federation": state.id, "sequence": content["sequence"]}
-    row = {
-        "kind": content["kind"],
-        "run": content["run"] if content["kind"] == "round" else None,
-        "round": content.get("round"),
-        "hash": hash_,
-        "content": text,
-    }
-    connection.execute(insert(schema.record), key | row)
-    # An amount of zero has no row.
-    entries = [key | {"account": n, "amount": units} for n, units in entries_of(content) if units]
+def insert_entries(
+    connection: Connection, federation: int, record: Record
+) -> list[tuple[int, int]]:
+    """Insert the rows of `entry` that a record has; an amount of zero has no row."""
+    entries = [(number, amount) for number, amount in record.entries if amount]
     if entries:
-        connection.execute(insert(schema.entry), entries)
-    state.apply(content)
-    state.hash = hash_
+        # By the driver itself: naming every value of every row would take as long as storing it.
+        rows = [(federation, record.sequence, *entry) for entry in entries]
+        connection.exec_driver_sql(by_position(connection, _INSERT_ENTRY), rows)
+    return entries
 
 
-def advance(connection: Connection, state: FederationState) -> None:
-    """Store the end of the chain."""
-    values = {"number": state.id, "last": state.sequence, "end": state.hash}
-    connection.execute(_ADVANCE, values)
-
-
-def _store_account(
-    connection: Connection, state: FederationState, content: Mapping[str, Any]
+def insert_account(
+    connection: Connection, federation: int, account: int, member: str, label: str
 ) -> None:
     """Insert the account of a new member, or update the label of a known one."""
-    table = schema.account
-    number, label = content["account"], content["label"]
-    if number in state.accounts:
-        connection.execute(
-            update(table)
-            .where(table.c.federation == state.id, table.c.account == number)
-            .values(label=label)
-        )
-        return
-    values = {"federation": state.id, "account": number, "member": content["member"]}
-    connection.execute(table.insert(), values | {"label": label})
+    values = {"f": federation, "account": account, "member": member, "label": label}
+    connection.execute(qualified(connection, _INSERT_ACCOUNT), values)
 
 
 def lookup_head(connection: Connection, federation: str, *, lock: bool = False) -> Head | None:
     """The end of a federation's chain, or None; `lock` locks it against other writers."""
-    row = connection.execute(_LOCK if lock else _HEAD, {"name": federation}).one_or_none()
+    statement = _LOCK if lock and not is_sqlite(connection) else _HEAD
+    row = connection.execute(qualified(connection, statement), {"name": federation}).one_or_none()
+    if row is not None and (type(row[1]) is not int or type(row[2]) is not str):
+        raise BookError(_advice(federation, "states an end that is none"))
     return None if row is None else Head(*row)
 
 
@@ -374,20 +357,22 @@ def find_head(connection: Connection, federation: str, *, lock: bool = False) ->
     return head
 
 
-def entries_of(content: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Account number and amount of each entry of a record; empty if it has no entries."""
-    return list(zip(content.get("accounts", ()), content.get("amounts", ()), strict=True))
-
-
-def make_receipt(
-    state: FederationState, content: Mapping[str, Any], hash_: str, *, posted: bool
-) -> Receipt:
+def make_receipt(state: FederationState, record: Record, *, posted: bool) -> Receipt:
     """A receipt for a record, with members instead of account numbers."""
-    names = [state.accounts[number].member for number in content.get("accounts", ())]
+    names = [state.accounts[number].member for number, _ in record.entries]
+    amounts = [amount for _, amount in record.entries]
+    payments: Any = record.body.payments if isinstance(record.body, RoundRecord) else ()
     return Receipt(
         posted,
-        content["sequence"],
-        hash_,
-        dict(zip(names, content.get("amounts", ()), strict=True)),
-        dict(zip(names, content.get("payments", ()), strict=False)),
+        record.sequence,
+        record.hash,
+        dict(zip(names, amounts, strict=True)),
+        dict(zip(names, payments, strict=False)),
+    )
+
+
+def _advice(federation: str, words: str) -> str:
+    return (
+        f"the book of {federation!r} {words}; `verax ledger verify` says what is wrong; restore a "
+        "backup, or import an export"
     )

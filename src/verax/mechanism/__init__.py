@@ -5,6 +5,8 @@ This is the only place where a payment is computed; audit, Flower layer and ledg
 
 from verax.mechanism.arrays import Arrays
 from verax.mechanism.audited import Audited
+from verax.mechanism.cautions import cautions
+from verax.mechanism.changes import Changes
 from verax.mechanism.charge import Status, charge
 from verax.mechanism.groves_ledyard import GrovesLedyard
 from verax.mechanism.no_payment import NoPayment
@@ -25,13 +27,14 @@ from verax.mechanism.squared_distance import SquaredDistance
 from verax.mechanism.squared_norm import SquaredNorm
 from verax.mechanism.statistics import Statistics
 from verax.mechanism.terms import Policy, Terms
-from verax.mechanism.weights import Weights
+from verax.mechanism.weights import Weights, effective_weights
 
 __all__ = [
     "BUILT_IN",
     "Arrays",
     "Audited",
     "Blocks",
+    "Changes",
     "GrovesLedyard",
     "NoPayment",
     "Payments",
@@ -50,11 +53,13 @@ __all__ = [
     "Terms",
     "Weights",
     "balance",
+    "cautions",
     "charge",
     "common_profile",
     "constant_steps",
     "decaying_offset",
     "decaying_steps",
+    "effective_weights",
     "gram_of_updates",
     "individual_profile",
     "pay",

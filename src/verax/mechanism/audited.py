@@ -2,8 +2,8 @@
 
 A price belongs to one kind of message. A gradient g and the model difference −γg that it causes
 have squared norms that differ by γ², so the price of one is wrong for the other by 1/γ². An audit
-therefore also states the band of honest effective squared norms (N w_i)² ‖m_i‖², per block of
-rounds, over all members and seeds.
+therefore also states the band of honest effective squared norms ((1 + E_i) w_i)² ‖m_i‖²
+(`verax.mechanism.weights`), per block of rounds, over all members and seeds.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from functools import cache
 from verax.mechanism.groves_ledyard import GrovesLedyard
 from verax.mechanism.no_payment import NoPayment
 from verax.mechanism.rule import Rule
+from verax.mechanism.smoothed_norm import SmoothedNorm
 from verax.mechanism.spot_audit import SpotAudit
 from verax.mechanism.squared_distance import SquaredDistance
 from verax.mechanism.squared_norm import SquaredNorm
@@ -18,6 +19,7 @@ BUILT_IN: tuple[Rule, ...] = (
     SquaredDistance(),
     GrovesLedyard(),
     SpotAudit(),
+    SmoothedNorm(),
     NoPayment(),
 )
 

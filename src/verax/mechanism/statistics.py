@@ -7,6 +7,7 @@ recorded is None. Leading axes stand for runs and rounds.
     gram       ⟨m_i, m_j⟩                                   (…, N, N)
     distances  ‖m_i − m̄‖², m̄ the mean of all messages       (…, N)
     misreport  ‖m_i − g_i‖², g_i the true update            (…, N)
+    smoothed   ‖v_i‖², v_i a moving average of messages     (…, N)
 
 Entries of clients that did not take part are zero.
 """
@@ -22,7 +23,7 @@ Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 #: What a rule can read.
-Statistic = Literal["norms", "gram", "distances", "misreport"]
+Statistic = Literal["norms", "gram", "distances", "misreport", "smoothed"]
 
 _A = TypeVar("_A")
 
@@ -39,6 +40,7 @@ class Statistics(NamedTuple, Generic[_A]):
     gram: _A | None = None
     distances: _A | None = None
     misreport: _A | None = None
+    smoothed: _A | None = None
 
     @staticmethod
     def of_gram(gram: ArrayLike) -> Statistics[Array]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -18,14 +18,19 @@ from verax import documents
 from verax.documents import check_choice
 from verax.mechanism.arrays import Arrays
 from verax.mechanism.audited import Audited
+from verax.mechanism.changes import Changes
 from verax.mechanism.price import Array, Price, Row, check_rows
 from verax.mechanism.rules import check_rule_name
 from verax.mechanism.squared_norm import SquaredNorm
 from verax.mechanism.weights import Weights
+from verax.text import shown
 
 #: What an update that did not come, was broken, or failed costs: nothing; a fixed fee that the
 #: participants share; or what the largest update of the round costs.
 Action = Literal["excuse", "flat-fee", "largest"]
+
+#: Stands for whatever a missing update costs.
+_AS_MISSING = cast("Action", "")
 
 #: What happens if norms in the first rounds lie outside the band that was audited.
 Outside = Literal["warn", "stop"]
@@ -38,18 +43,21 @@ class Policy:
     Attributes:
         missing: the cost of an update that did not come.
         rejected: the cost of a broken one.
-        error: the cost of an error.
+        error: the cost of an error; by default, what a missing update costs: otherwise whoever
+            would be charged for silence sends an error instead.
         fee: the amount of `flat-fee`.
         outside: whether norms outside the audited band are logged, or stop the run.
     """
 
     missing: Action = "excuse"
     rejected: Action = "largest"
-    error: Action = "excuse"
+    error: Action = _AS_MISSING
     fee: float = 0.0
     outside: Outside = "warn"
 
     def __post_init__(self) -> None:
+        if self.error == _AS_MISSING:
+            object.__setattr__(self, "error", self.missing)
         for name in ("missing", "rejected", "error"):
             check_choice(f"policy.{name}", getattr(self, name), Action)
         check_choice("policy.outside", self.outside, Outside)
@@ -76,6 +84,7 @@ class Terms:
         arrays: which arrays of the model are charged.
         worth: what a unit of the reward is worth to each member, as the prices assume: one amount
             for all members, or one per member. Empty: 1 for all.
+        changes: the notice and the witnesses that changes need; None: nothing.
         audited: what the prices were audited for; None if nothing says it.
 
     Example:
@@ -94,16 +103,21 @@ class Terms:
     scale: int = 6
     arrays: Arrays = field(default_factory=Arrays)
     worth: Row = ()
+    changes: Changes | None = None
     audited: Audited | None = None
 
     def __post_init__(self) -> None:
         check_rule_name(self.rule)
         if len(set(self.members)) != len(self.members) or "" in self.members:
-            raise ValueError(f"members must be different, non-empty names, got {self.members}")
+            raise ValueError(
+                f"members must be different, non-empty names, got {shown(self.members, 500)}"
+            )
         if not 0 <= self.scale <= 18:
             raise ValueError(f"scale is {self.scale}, must be 0 … 18 decimal places")
-        if not self.currency.strip():
-            raise ValueError("currency is empty, must be a label such as EUR")
+        if not self.currency.strip() or not self.currency.isprintable():
+            raise ValueError(
+                f"currency is {shown(self.currency)}, must be a visible label such as EUR"
+            )
         self._check_members("price.values", *self.price.values)
         self._check_members("weights.values", self.weights.values or (1.0,))
         self._check_members("worth", self.worth or (1.0,))

@@ -1,6 +1,7 @@
 """Tasks: data, model and loss, split among clients."""
 
 from verax.learning.task import Task
+from verax.tasks.cancer import cancer
 from verax.tasks.digits import digits
 from verax.tasks.femnist import femnist
 from verax.tasks.named import TASKS, named
@@ -11,6 +12,7 @@ from verax.tasks.shakespeare import shakespeare
 __all__ = [
     "TASKS",
     "Task",
+    "cancer",
     "digits",
     "femnist",
     "named",

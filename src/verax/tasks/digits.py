@@ -6,15 +6,13 @@ the theory applies, with m = λ and H = λ + ½ max ‖(x, 1)‖².
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from verax.learning.task import Task
 from verax.tasks import partition
+from verax.tasks.embedded import scikit_table, split_task
 from verax.tasks.models import perceptron
 
 #: λ of the softmax model.
@@ -37,7 +35,7 @@ def digits(
         alpha: of the Dirichlet split.
         seed: of the split.
     """
-    table = _table()
+    table = scikit_table("digits.csv.gz")
     x = (table[:, :-1] / 16).astype(np.float32)
     labels = table[:, -1].astype(np.int32)
     if clients < 2:
@@ -56,7 +54,6 @@ def digits(
             parts = partition.by_label(labels, clients, rng)
         case _:
             raise ValueError(f"split is {split!r}, must be one of {', '.join(partition.SPLITS)}")
-    train, test = partition.train_test(parts, rng)
     match model:
         case "mlp":
             network = perceptron((64, 64, 10))
@@ -64,27 +61,7 @@ def digits(
             network = perceptron((64, 10), start="zero", l2=SOFTMAX_L2)
         case _:
             raise ValueError(f"model is {model!r}, must be mlp or softmax")
-    return Task(
-        name="digits",
-        train=[(x[own], labels[own]) for own in train],
-        test=[(x[own], labels[own]) for own in test],
-        init=network.init,
-        loss=network.loss,
-        accuracy=network.accuracy,
-        fast_gradient=network.gradient,
-    )
-
-
-def _table() -> NDArray[np.float64]:
-    """Pixels and label of every digit, from scikit-learn's own file.
-
-    Its `load_digits` reads the same file, but importing it takes a second in every process.
-    """
-    package = find_spec("sklearn")
-    assert package is not None
-    assert package.origin is not None
-    file = Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz"
-    return np.loadtxt(file, delimiter=",")
+    return split_task("digits", (x, labels), parts, rng, network)
 
 
 def softmax_constants(task: Task, radius: float) -> tuple[float, float, float]:

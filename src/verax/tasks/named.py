@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from verax.learning.task import Task
+from verax.tasks.cancer import cancer
 from verax.tasks.digits import digits
 from verax.tasks.femnist import femnist
 from verax.tasks.sent140 import sent140
@@ -14,6 +15,7 @@ from verax.tasks.shakespeare import shakespeare
 #: The models that each task knows, its own first.
 TASKS: dict[str, tuple[str, ...]] = {
     "digits": ("mlp", "softmax"),
+    "cancer": ("logistic",),
     "femnist": ("cnn", "cnn-grey"),
     "shakespeare": ("lstm",),
     "sent140": ("head", "head-relu"),
@@ -54,6 +56,8 @@ def named(
         raise ValueError(f"model is {model!r}, must be one of {', '.join(TASKS[name])} for {name}")
     if name == "digits":
         return digits(clients, model, split or "dirichlet", alpha, seed)  # pyright: ignore
+    if name == "cancer":
+        return cancer(clients, seed)
     if not data:
         raise ValueError(f"{name} is read from LEAF's files; say where with --data FOLDER")
     shared: dict[str, Any] = {"clients": clients, "split": split or "shuffled", "seed": seed}

@@ -2,13 +2,14 @@
 
 For every rule of the plan the same kinds of price are tried: one constant price; a price discounted
 at the rate that deters best; a profile with a price per block of rounds and client; and one common
-profile for all clients. Profiles are set by probes on seeds that judge nothing.
+profile for all clients. Profiles are set by probes; the discount rate, the kind of price and its
+multiple are chosen on other seeds; what was chosen is judged on further ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,6 +25,7 @@ from verax.mechanism import (
     ProfilePrices,
     Rule,
     Sensitivities,
+    SpotAudit,
     common_profile,
     individual_profile,
 )
@@ -136,7 +138,8 @@ class JudgedRule:
 
     Attributes:
         rule: the rule.
-        candidates: by kind of price.
+        chosen_by: candidates by kind of price, on the seeds that choose among them.
+        candidates: the same on the seeds that judge.
         discount: the rate that deters best.
         sensitivities: of every setting seed.
         profile: the prices from their mean, per client where every client deviates.
@@ -144,6 +147,7 @@ class JudgedRule:
     """
 
     rule: Rule
+    chosen_by: dict[str, Candidate]
     candidates: dict[str, Candidate]
     discount: float
     sensitivities: list[Sensitivities]
@@ -151,37 +155,81 @@ class JudgedRule:
     common: ProfilePrices
 
 
-def judge_rule(rule: Rule, evidence: Evidence, runs: Sequence[RecordedRun]) -> JudgedRule:
+def judge_rule(
+    rule: Rule, choosing: Evidence, judging: Evidence, runs: Sequence[RecordedRun]
+) -> JudgedRule:
     """Judge a rule with every kind of price."""
-    plan = evidence.plan
-    each = sensitivities(plan, runs, rule, evidence.lower_step)
+    plan = choosing.plan
+    each = sensitivities(plan, runs, rule, choosing.lower_step)
     mean = mean_of(each)
     common = common_profile(mean, plan.blocks)
     # Where only some clients can deviate, as in the paper, all are charged alike.
     everybody = len(plan.deviators) == plan.task.clients
     floor = plan.prices.floor
     profile = individual_profile(mean, plan.blocks, floor) if everybody else common
-    payments = RulePayments(rule, evidence)
-    series = payments.rises()
-    rate = _best_discount(evidence, series)
+    on_choosing, on_judging = RulePayments(rule, choosing), RulePayments(rule, judging)
+    rate = _best_discount(choosing, on_choosing.rises())
     prices = {
         "constant": Price.constant(1.0, plan.rounds),
         "discounted": Price.discounted(1.0, rate, plan.rounds),
     }
-    if np.any(profile.prices > 0):
+    # A rule that charges averages is refused where it leaves a block without a price: what it
+    # would deter later, a member could undo there for free.
+    refused = rule.reads == "smoothed" and not np.all(np.any(profile.prices > 0, axis=1))
+    if np.any(profile.prices > 0) and not refused:
         prices["profile"] = profile.price
-    if everybody and np.any(common.prices > 0):
+    if everybody and np.any(common.prices > 0) and not refused:
         prices["common profile"] = common.price
-    candidates: dict[str, Candidate] = {}
-    for kind, price in prices.items():
-        per_round = price.per_round()
-        if per_round.shape[1] == 1:  # payments are linear in a price that all clients share
-            rises = series @ per_round[:, 0]
-        else:
-            rises = payments.rises(per_round).sum(axis=-1)
-        honest = payments.honest(per_round)
-        candidates[kind] = Candidate(rule, kind, price, rises, honest, evidence)
-    return JudgedRule(rule, candidates, rate, each, profile, common)
+    chosen_by = {kind: _candidate(on_choosing, kind, price) for kind, price in prices.items()}
+    candidates = {kind: _candidate(on_judging, kind, price) for kind, price in prices.items()}
+    return JudgedRule(rule, chosen_by, candidates, rate, each, profile, common)
+
+
+def _candidate(payments: RulePayments, kind: str, price: Price) -> Candidate:
+    per_round = price.per_round()
+    rises = payments.rises(per_round).sum(axis=-1)
+    honest = payments.honest(per_round)
+    rises += _lost_allowances(payments.evidence, honest)
+    return Candidate(payments.rule, kind, price, rises, honest, payments.evidence)
+
+
+def _lost_allowances(evidence: Evidence, honest: Array) -> Array:
+    """What absent members lose of their allowances, (C, D, 1).
+
+    An allowance is what an honest member is expected to pay in a round; whoever is absent neither
+    pays nor receives it.
+    """
+    plan = evidence.plan
+    absent = np.stack([one.absences(plan.rounds) for one in evidence.deviations])  # (D, T)
+    by_block = plan.blocks.sums(honest) / plan.blocks.lengths[:, None]
+    allowances = np.repeat(by_block, plan.blocks.lengths, axis=0)[:, list(plan.deviators)]
+    return (absent @ allowances).T[:, :, None]
+
+
+def with_spot_checks(profile: Candidate, fines: Sequence[float]) -> list[Candidate]:
+    """A profile together with spot checks, and spot checks alone, at expected fines.
+
+    A spot check recomputes a drawn round. A fine is a multiple of the profile's price on ‖m − g‖²,
+    the squared distance of the message from the true update, in expectation over draws.
+    """
+    checks = RulePayments(SpotAudit(), profile.evidence)
+    rises = checks.rises(profile.price.per_round()).sum(axis=-1)
+    nothing = np.zeros_like(profile.honest)  # who sends its true update pays no fine
+    together = [
+        replace(
+            profile,
+            kind=f"{profile.kind} and spot checks, fine {fine:g}",
+            rises=profile.rises + fine * rises,
+        )
+        for fine in fines
+    ]
+    alone = [
+        replace(
+            profile, rule=SpotAudit(), kind=f"fine {fine:g}", rises=fine * rises, honest=nothing
+        )
+        for fine in fines
+    ]
+    return together + alone
 
 
 def joint_best(evidence: Evidence, rises: Array) -> tuple[float, float]:

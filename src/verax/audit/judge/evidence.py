@@ -30,13 +30,14 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Evidence:
-    """The judging runs of one aggregator, indexed.
+    """The runs of one aggregator on some seeds, indexed.
 
     Arrays are (C, D, S, …): deviating client, deviation, seed.
     """
 
     plan: Plan
     runs: Sequence[RecordedRun]
+    seeds: range
     lower_step: str = "lower the step"  # what to do when training diverges
     aggregator: str = ""
 
@@ -151,11 +152,10 @@ class Evidence:
         for recorded in self._mine:
             if recorded.run.role == "control" and not recorded.diverged:
                 losses.setdefault(recorded.run.reporting, {})[recorded.run.seed] = recorded.loss
-        seeds = self.plan.seeds.judging
         return {
-            d: self.plan.reward(np.stack([by_seed[s] for s in seeds])) - self.honest_rewards
+            d: self.plan.reward(np.stack([by_seed[s] for s in self.seeds])) - self.honest_rewards
             for d, by_seed in losses.items()
-            if len(by_seed) == len(seeds)
+            if len(by_seed) == len(self.seeds)
         }
 
     def steering(self, k: int, d: int) -> Array | None:
@@ -175,11 +175,10 @@ class Evidence:
 
     @cached_property
     def _mine(self) -> list[RecordedRun]:
-        judging = self.plan.seeds.judging
         return [
             recorded
             for recorded in sorted(self.runs, key=lambda one: one.run.seed)
-            if recorded.run.aggregator == self.aggregator and recorded.run.seed in judging
+            if recorded.run.aggregator == self.aggregator and recorded.run.seed in self.seeds
         ]
 
     @cached_property

@@ -24,7 +24,7 @@ _AT_ONCE = 2**20
 
 
 class RulePayments:
-    """Payments of the judging runs under one rule.
+    """Payments of the runs under one rule.
 
     Args:
         rule: what is measured.
@@ -32,7 +32,7 @@ class RulePayments:
     """
 
     def __init__(self, rule: Rule, evidence: Evidence) -> None:
-        self.rule, self._evidence = rule, evidence
+        self.rule, self.evidence = rule, evidence
         self._honest = measured(evidence.honest_runs, rule)
         self._deviations = {
             (k, d): measured(evidence.deviation_runs(k, d), rule)
@@ -49,7 +49,7 @@ class RulePayments:
 
         `prices` are those of every round and client and are broadcast to (T, N).
         """
-        evidence = self._evidence
+        evidence = self.evidence
         deviators, T = evidence.plan.deviators, evidence.plan.rounds
         honest = self._paid(*self._honest, prices)
         rises = np.zeros((len(deviators), len(evidence.deviations), len(honest), T))
@@ -61,7 +61,7 @@ class RulePayments:
 
     def _paid(self, measures: Array, present: NDArray[np.bool_], prices: ArrayLike) -> Array:
         """Payments of everybody in the last rounds, of which the measures are, (S, rounds, N)."""
-        T, N = self._evidence.plan.rounds, measures.shape[-1]
+        T, N = self.evidence.plan.rounds, measures.shape[-1]
         price = np.broadcast_to(np.asarray(prices, dtype=np.float64), (T, N))
         own = price[T - measures.shape[1] :]
         everybody = None if present.all() else present

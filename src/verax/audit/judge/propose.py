@@ -64,8 +64,8 @@ def terms_toml(judgement: Judgement) -> str:
     lines = [
         f"Proposed by an audit of {judgement.subject.name}: {plan.rounds} rounds, "
         f"{judgement.description.protocol}.",
-        f"Prices: {best.name}, times {judgement.multiplier:.4g}, set on {plan.seeds.set} seeds and "
-        f"judged on {plan.seeds.judge} others,",
+        f"Prices: {best.name}, times {judgement.multiplier:.4g}, set on {plan.seeds.set} seeds, "
+        f"chosen on {plan.seeds.choose} others, judged on {plan.seeds.judge} further ones,",
         f"against {len(judgement.evidence.deviations)} misreports of each of "
         f"{len(plan.deviators)} clients.",
     ]

@@ -143,7 +143,8 @@ def plan_of(
         phases=preset.phases,
         surges=preset.surges,
         surge_rounds=preset.surge_rounds,
-        reversals=(),
+        block_scales=(),
+        absences=(),
         noises=(),
         momenta=(),
         batches=(),
@@ -151,6 +152,7 @@ def plan_of(
         tilts=(),
         search="off",
         setting_seeds=preset.setting_seeds,
+        choosing_seeds=1,
         judging_seeds=preset.judging_seeds,
         test_samples=preset.test_samples,
     )

@@ -1,11 +1,8 @@
 """The plan of an audit: everything that decides its numbers, as one value and one TOML file.
 
 Each setting is declared once, below, with its type, default, meaning and check; command line, TOML
-and keyword arguments follow from the declaration. Deviations are tried against honest others:
-constant scales (as in the paper), two phases (under-report or sabotage early, over-report late),
-scales in the last rounds down to the very last, reversed updates in each block, noise, less noise
-(momentum of own updates, larger batches), turned and tilted updates, and any other reporting that
-is listed. Two sets of seeds are used: one sets the prices, the other judges them.
+and keyword arguments follow from the declaration. Three sets of seeds are used: one sets the
+prices, one chooses among them, one judges. What is tried stands in `deviations.py`.
 """
 
 from __future__ import annotations
@@ -16,28 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from verax import documents
+from verax.audit.plan.deviations import DeviationPlan
 from verax.documents import option
-from verax.game import (
-    Honest,
-    LargerBatch,
-    Policy,
-    Reporting,
-    Reward,
-    ScaleAndNoise,
-    Stretch,
-    Timed,
-    Valued,
-    reporting_of,
-    reward_of,
-)
+from verax.game import Reporting, Reward, Valued, reward_of
 from verax.mechanism import Blocks, Rule, refined_blocks, rule_named
 from verax.mechanism.profile import FLOOR
 from verax.mechanism.rules import rule_text
 
 if TYPE_CHECKING:
     from verax.learning import Aggregator, Protocol
-
-Row = tuple[float, ...]
 
 #: No audit runs longer; more is a slip of the keyboard.
 MOST_ROUNDS = 1_000_000
@@ -50,6 +34,12 @@ _ROUNDS = {"fedavg": 30, "fedsgd": 1000}
 _STEPS = {"fedavg": 0.3, "fedsgd": 0.06}
 
 
+#: Rules that are judged unless others are given. Under FedSGD with a few clients smoothed norms are
+#: added; they take memory for a message of every client.
+_RULES = ("squared-norm", "squared-distance", "groves-ledyard", "spot-audit")
+_SMOOTHED = 10
+
+
 def _words(own: dict[str, Any]) -> str:
     return ", ".join(f"{value:g} for {kind}" for kind, value in own.items())
 
@@ -59,7 +49,7 @@ class TaskPlan:
     """Data and model."""
 
     name: str = option(
-        "digits", "The task: digits, femnist, shakespeare, sent140 or module:name.", "task"
+        "digits", "The task: digits, cancer, femnist, shakespeare, sent140 or module:name.", "task"
     )
     data: str = option("", "LEAF's folder with train/ and test/.")
     encoder: str = option("", "A text encoder's folder, for sent140.")
@@ -136,101 +126,13 @@ class ProtocolPlan:
 
 
 @dataclass(frozen=True)
-class DeviationPlan:
-    """What is tried, by each deviating client alone, against honest others."""
-
-    clients: tuple[int, ...] = option((), "Who deviates, as in 0,2; empty: each.", "deviating")
-    scales: tuple[float, ...] = option(
-        (0.0, 0.25, 0.5, 0.75, 0.9, 1.0, 1.1, 1.5, 2.0, 3.0, 5.0), "Constant scales a, with 1."
-    )
-    phases: tuple[Row, ...] = option(
-        (
-            (0.0, 1.0, 0.5),
-            (0.5, 1.0, 0.5),
-            (0.5, 2.0, 0.5),
-            (0.5, 5.0, 0.5),
-            (0.0, 5.0, 0.9),
-            (0.5, 5.0, 0.9),
-            (-1.0, 1.0, 0.1),
-            (-3.0, 1.0, 0.1),
-            (-10.0, 1.0, 0.1),
-        ),
-        "Two phases each: a early, a late, the share of rounds after which it switches; "
-        "as in 0,1,0.5;0.5,5,0.9.",
-    )
-    surges: tuple[float, ...] = option((0.0, 2.0, 5.0, 10.0), "Scales a in the last rounds alone.")
-    surge_rounds: tuple[int, ...] = option(
-        (1, 2, 5, 10, 20, 50, 200, 500), "How many last rounds a surge takes."
-    )
-    reversals: tuple[float, ...] = option(
-        (-1.0, -3.0, -10.0), "Scales a in one block of rounds alone, tried in each block."
-    )
-    noises: tuple[float, ...] = option((0.5, 2.0), "Noise sizes b at a = 1.")
-    momenta: tuple[float, ...] = option(
-        (0.8, 0.9), "Memory β of a member that sends a moving average of its own updates."
-    )
-    batches: tuple[int, ...] = option(
-        (4, 0),
-        "How many batches a member uses at once, 0 for all its samples; not for apps.",
-    )
-    quiet_scales: tuple[float, ...] = option(
-        (1.0, 1.5, 2.0), "Scales at which momenta and larger batches are tried."
-    )
-    pushes: tuple[float, ...] = option(
-        (-0.5,), "Part of the last aggregate that is added; below 0 it is pushed away from."
-    )
-    tilts: tuple[float, ...] = option((0.5, 2.0), "Scales of the second half of the model alone.")
-    search: str = option(
-        "quick", "How long to search for each member's best policy: quick, thorough or off."
-    )
-    reportings: tuple[str, ...] = option(
-        (), "Another reporting: its JSON form or module:name; may be repeated."
-    )
-
-    def __post_init__(self) -> None:
-        if not self.scales:
-            raise ValueError("the grid of scales is empty; give at least 1 and one other scale")
-        if 1.0 not in self.scales:
-            raise ValueError(f"the grid of scales {self.scales} lacks 1, which is honesty")
-        if self.search not in ("quick", "thorough", "off"):
-            raise ValueError(f"search is {self.search!r}, must be quick, thorough or off")
-        for phase in self.phases:
-            if len(phase) != 3:
-                raise ValueError(f"a phase is [a_early, a_late, switch], got {list(phase)}")
-
-    def reportings_tried(self, blocks: Blocks) -> list[Reporting]:
-        """Everything that is tried, honesty aside, each once; blocks are those of the prices."""
-        rounds = blocks.rounds
-        tried: list[Reporting] = [ScaleAndNoise(a, 0.0) for a in self.scales]
-        tried += [Timed(*phase) for phase in self.phases]
-        tried += [
-            Stretch(a, rounds - last + 1, rounds)
-            for a in self.surges
-            for last in sorted(set(self.surge_rounds), reverse=True)
-            if 0 < last < rounds
-        ]
-        tried += [Stretch(a, first, last) for a in self.reversals for first, last in blocks.ranges]
-        tried += [ScaleAndNoise(1.0, b) for b in self.noises]
-        tried += [
-            Policy((a,), memory=beta, own=(1.0,))
-            for beta in self.momenta
-            for a in self.quiet_scales
-        ]
-        tried += [LargerBatch(count, a) for count in self.batches for a in self.quiet_scales]
-        tried += [Policy(aggregate=(push,)) for push in self.pushes]
-        tried += [Policy(tilt=tilt) for tilt in self.tilts]
-        tried += [reporting_of(text) for text in self.reportings]
-        return [reporting for reporting in dict.fromkeys(tried) if reporting != Honest()]
-
-
-@dataclass(frozen=True)
 class PricePlan:
     """Which rules and prices are judged, and how."""
 
     rules: tuple[str, ...] = option(
-        ("squared-norm", "squared-distance", "groves-ledyard", "spot-audit"),
+        (),
         "A rule to judge, built in or module:name; may be repeated. Terms are proposed for the "
-        "first one.",
+        "first one. Empty: squared-norm, then all others that fit.",
         "rules",
     )
     robust: tuple[str, ...] = option(
@@ -250,8 +152,6 @@ class PricePlan:
     per_halving: int = option(1, "How finely blocks of rounds are refined toward the end.")
 
     def __post_init__(self) -> None:
-        if not self.rules:
-            raise ValueError("no rule is judged; give at least one")
         for name in self.rules:
             rule_named(name)
         for name in self.robust:
@@ -274,17 +174,20 @@ class PricePlan:
 
 @dataclass(frozen=True)
 class SeedPlan:
-    """Replicas: those that set the prices and those that judge them."""
+    """Replicas, three sets: what is chosen by looking at some is judged on others."""
 
-    set: int = option(6, "Replicas that set the prices.", "setting_seeds")
-    judge: int = option(6, "Other replicas, which judge.", "judging_seeds")
+    set: int = option(5, "Replicas that set the prices.", "setting_seeds")
+    choose: int = option(
+        2, "Other replicas, which choose the kind of price and its multiple.", "choosing_seeds"
+    )
+    judge: int = option(5, "Further replicas, which judge.", "judging_seeds")
     first: int = option(0, "Number of the first replica.", "first_seed")
 
     def __post_init__(self) -> None:
-        if self.set < 1 or self.judge < 2:
+        if self.set < 1 or self.choose < 1 or self.judge < 2:
             raise ValueError(
-                f"seeds are {self.set} to set the price and {self.judge} to judge, must be at "
-                "least 1 and 2: intervals need two"
+                f"seeds are {self.set} to set the price, {self.choose} to choose and {self.judge} "
+                "to judge, must be at least 1, 1 and 2: intervals need two"
             )
 
     @property
@@ -293,9 +196,19 @@ class SeedPlan:
         return range(self.first, self.first + self.set)
 
     @property
+    def choosing(self) -> range:
+        """Replicas that choose among prices; none of them has set one."""
+        return range(self.setting.stop, self.setting.stop + self.choose)
+
+    @property
     def judging(self) -> range:
-        """Replicas that judge; none of them has set a price."""
-        return range(self.first + self.set, self.first + self.set + self.judge)
+        """Replicas that judge; none of them has set or chosen a price."""
+        return range(self.choosing.stop, self.choosing.stop + self.judge)
+
+    @property
+    def trying(self) -> range:
+        """Replicas on which misreports are tried: those that choose, then those that judge."""
+        return range(self.choosing.start, self.judging.stop)
 
 
 @dataclass(frozen=True)
@@ -394,7 +307,14 @@ class Plan:
     @property
     def rules(self) -> list[Rule]:
         """The rules that are judged."""
-        return [rule_named(name) for name in self.prices.rules]
+        few = self.task.clients <= _SMOOTHED and not self.app.folder
+        smoothed = ("smoothed-norm",) if few and self.protocol.kind == "fedsgd" else ()
+        return [rule_named(name) for name in self.prices.rules or (*_RULES, *smoothed)]
+
+    @property
+    def smooths(self) -> bool:
+        """Whether a rule reads the norms of moving averages, which are then recorded."""
+        return any(rule.reads == "smoothed" for rule in self.rules)
 
     @property
     def blocks(self) -> Blocks:

@@ -22,13 +22,13 @@ from verax.audit.run.runs import RunBatch
 from verax.audit.run.subject import REPLIES, Progress, Subject
 from verax.audit.run.worker import Worker
 from verax.files import write_bytes
+from verax.quiet import NO_TELEMETRY
 
 #: How often a batch is tried before the audit gives up.
 _TRIES = 4
 
 #: Ray sends no usage statistics and prints no warnings or logs of its own.
-_QUIET = {
-    "RAY_USAGE_STATS_ENABLED": "0",
+_QUIET = NO_TELEMETRY | {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_BACKEND_LOG_LEVEL": "fatal",
 }
@@ -55,7 +55,7 @@ def run_on_ray(
         progress: called with the number of run-rounds just done.
     """
     for name, value in _QUIET.items():
-        os.environ.setdefault(name, value)  # read when Ray is imported
+        os.environ[name] = value  # read when Ray is imported
     try:
         import ray
     except ImportError:

@@ -26,6 +26,7 @@ from verax.audit.run.runs import all_runs
 from verax.audit.run.subject import Progress, StoppedError, Subject
 from verax.audit.run.worker import Worker
 from verax.files import write_text
+from verax.quiet import NO_TELEMETRY
 
 
 def run(
@@ -142,7 +143,8 @@ def _watch_processes(module: str, folder: Path, errors: list[Path], progress: Pr
     running: list[subprocess.Popen[str]] = []
     lock = threading.Lock()
     # Parts that the user brought are imported in the workers, too.
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | NO_TELEMETRY
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
 
     def listen(process: subprocess.Popen[str]) -> None:
         for line in process.stdout or ():

@@ -46,7 +46,7 @@ class RunResults(Protocol):
 
     @property
     def present(self) -> NDArray[np.bool_]:
-        """Who took part, (T', N)."""
+        """Who took part, (R, T', N)."""
         ...
 
     @property
@@ -111,6 +111,7 @@ _STATISTICS = {
     "gram": "gram_matrix",
     "distances": "squared_distance_to_mean",
     "misreport": "squared_misreport",
+    "smoothed": "squared_smoothed_norm",
 }
 
 
@@ -148,7 +149,7 @@ def batch_tables(batch: RunBatch, outcome: RunResults) -> tuple[Any, Any]:
     columns = {
         "run": pa.array(np.repeat([run.number for run in batch.runs], T), pa.int32()),
         "round": pa.array(np.tile(np.arange(T) + outcome.first + 1, R), pa.int32()),
-        "took_part": _lists(np.tile(outcome.present, (R, 1))),
+        "took_part": _lists(outcome.present[:R].reshape(R * T, -1)),
         "training_loss": _lists(outcome.loss[:R].reshape(R * T, -1)),
     }
     for name, values in outcome.statistics._asdict().items():

@@ -113,7 +113,7 @@ def all_runs(plan: Plan, segment: int) -> list[Run]:
             for client in plan.deviators:
                 add(seed, "probe", client, probe)
     for aggregator in ("", *plan.prices.robust):
-        for seed in plan.seeds.judging:
+        for seed in plan.seeds.judging if aggregator else plan.seeds.trying:
             add(seed, "honest", -1, Honest(), aggregator)
             for reporting in plan.tried:
                 if not aggregator and reporting.constant and reporting.program is None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from verax.audit.plan import Plan
 from verax.audit.run.budget import check_memory, memory_for_runs
-from verax.audit.run.runs import RunBatch, all_runs, batches_of, branch_rounds
+from verax.audit.run.runs import RunBatch, all_runs, batch_width, batches_of, branch_rounds
 from verax.audit.run.subject import Description, Progress, StoppedError
 from verax.files import write_text, write_with
 from verax.learning import (
@@ -29,8 +29,8 @@ from verax.learning import (
     label_distances,
     measure_similarity,
 )
+from verax.learning.outcome import joined_records
 from verax.learning.round import RoundRecord
-from verax.learning.simulator import joined_records
 from verax.mechanism import Statistics
 from verax.memory import free_memory
 
@@ -123,9 +123,10 @@ class SimulatorRunner:
 
     def __init__(self, plan: Plan, task: Task) -> None:
         protocol = plan.protocol.make()
-        self._simulator = Simulator(task, protocol, plan.rounds)
+        self._simulator = Simulator(task, protocol, plan.rounds, smoothed=plan.smooths)
         steps = float(protocol.steps_of(self._simulator.sizes).sum())
         self.work = plan.rounds * steps * task.parameters
+        self.width = batch_width(task.clients, task.parameters, free_memory() // 4)
 
     def run(self, seed: int, behaviours: Sequence[Behaviour]) -> Outcome:
         """All of them in one batch."""
@@ -145,7 +146,11 @@ class SimulatorEngine:
         self._plan, self._folder = plan, folder
         self._simulators = {
             name: Simulator(
-                task, plan.protocol.make(name), plan.rounds, distances=plan.record.distances
+                task,
+                plan.protocol.make(name),
+                plan.rounds,
+                distances=plan.record.distances,
+                smoothed=plan.smooths,
             )
             for name in ("", *plan.prices.robust)
         }
@@ -229,7 +234,7 @@ class SimulatorEngine:
 
 def save_state(path: Path, state: TrainingState, records: list[RoundRecord]) -> None:
     """Write a state and the records so far, bit by bit."""
-    leaves = jax.tree.leaves((state.params, state.memory))
+    leaves = jax.tree.leaves((state.params, state.memory, state.averages))
     arrays = {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
     arrays["round"] = np.asarray(state.round)
     if records:
@@ -242,15 +247,15 @@ def save_state(path: Path, state: TrainingState, records: list[RoundRecord]) -> 
 def load_state(path: Path, like: TrainingState) -> tuple[TrainingState, list[RoundRecord]]:
     """Read what `save_state` wrote; `like` is a state of the same model and memories."""
     with np.load(path) as file:
-        tree = jax.tree.structure((like.params, like.memory))
-        params, memory = jax.tree.unflatten(
+        tree = jax.tree.structure((like.params, like.memory, like.averages))
+        params, memory, averages = jax.tree.unflatten(
             tree, [file[f"leaf{k}"] for k in range(tree.num_leaves)]
         )
         records: list[RoundRecord] = []
         if "loss" in file:
             statistics = {name: file[name] for name in Statistics._fields if name in file}
             records = [RoundRecord(Statistics(**statistics), file["loss"])]
-        return TrainingState(params, memory, int(file["round"])), records
+        return TrainingState(params, memory, int(file["round"]), averages), records
 
 
 def _range(values: NDArray[np.float64]) -> list[float] | None:

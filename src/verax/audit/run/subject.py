@@ -75,8 +75,11 @@ class Runner(Protocol):
     #: About how many numbers are computed in a run; 0 if that is not known.
     work: float
 
+    #: How many behaviours fit into one call.
+    width: int
+
     def run(self, seed: int, behaviours: Sequence[Behaviour]) -> RunResults:
-        """Run all behaviours, which have the same program, from the first round to the last."""
+        """Run behaviours that have the same program from the first round to the last."""
         ...
 
 

@@ -1,6 +1,7 @@
-"""The best response, searched: what a member that optimises its misreport gains at a price."""
+"""What members gain that optimise their misreports, alone, in pairs or all at once."""
 
-from verax.audit.search.kept import responses
-from verax.audit.search.search import FoundResponse, search, search_rounds
+from verax.audit.search.effort import search_rounds
+from verax.audit.search.responses import FoundResponse
+from verax.audit.search.results import SearchResults, searched
 
-__all__ = ["FoundResponse", "responses", "search", "search_rounds"]
+__all__ = ["FoundResponse", "SearchResults", "search_rounds", "searched"]

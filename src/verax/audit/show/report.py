@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+from markupsafe import Markup
 
 from verax.amounts import number
 from verax.files import write_text
@@ -47,6 +48,9 @@ def _render(audit: dict[str, Any]) -> str:
     environment.filters["price"] = _price
     environment.filters["window"] = _window
     environment.filters["powers"] = _powers
+    environment.filters["percent"] = _percent
+    environment.filters["share"] = _share
+    environment.filters["polyline"] = _polyline
     return environment.from_string(source).render(
         audit=audit, style_hash=_hash(source, "style"), script_hash=_hash(source, "script")
     )
@@ -79,3 +83,24 @@ def _window(window: dict[str, Any] | None) -> str:
     if window["high"] is None:
         return f"from {_price(low)} on"
     return f"{_price(low)} … {_price(window['high'])}"
+
+
+def _share(interval: dict[str, float]) -> Markup:
+    """A share with its interval, in per cent."""
+    mean, low, high = map(_percent, interval.values())
+    return Markup(f"{mean}<small>{low} … {high}</small>")
+
+
+def _percent(share: float) -> str:
+    """A share in per cent, with its sign."""
+    return f"{100 * share:+.2f} %".replace("-", "−")
+
+
+def _polyline(values: list[float]) -> str:
+    """Points of a line in a box of 120 × 28."""
+    low, high = min(*values, 0.0), max(*values, 1.0)
+    across = 118 / max(len(values) - 1, 1)
+    points = [
+        (1 + k * across, 27 - 26 * (value - low) / (high - low)) for k, value in enumerate(values)
+    ]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from verax import __version__
 from verax.amounts import money, number
 from verax.audit.judge.judgement import Judgement
-from verax.audit.judge.windows import Window, interval
-from verax.audit.search import FoundResponse
+from verax.audit.judge.windows import Window
+from verax.audit.search import SearchResults
+from verax.audit.show.tables import interval_of, tables
 from verax.audit.show.verdict import not_tried, reason_of, verdict
 from verax.game import Reporting
 
@@ -36,11 +36,11 @@ SCHEDULE_WORDS = {
 }
 
 
-def summarise(judgement: Judgement, found: Sequence[FoundResponse], folder: Path) -> dict[str, Any]:
-    """Everything, as plain JSON values; `found` are the best responses that were searched."""
+def summarise(judgement: Judgement, found: SearchResults, folder: Path) -> dict[str, Any]:
+    """Everything, as plain JSON values; `found` is what was searched."""
     plan, evidence, best = judgement.plan, judgement.evidence, judgement.best
     low, high = best.common
-    similarity = _similarity(judgement, folder)
+    similarity, shown = _similarity(judgement, folder), tables(judgement, found)
     return {
         "verax": __version__,
         "task": judgement.subject.name,
@@ -48,7 +48,7 @@ def summarise(judgement: Judgement, found: Sequence[FoundResponse], folder: Path
         "message": judgement.description.message,
         "rule": judgement.main.rule.name,
         "settings": _settings(judgement) + _similarity_words(similarity),
-        "verdict": verdict(judgement, found),
+        "verdict": verdict(judgement, shown),
         "currency": plan.prices.currency,
         "worth": np.broadcast_to(plan.prices.worth, plan.task.clients).tolist(),
         "worth_range": _worth_range(judgement),
@@ -58,12 +58,12 @@ def summarise(judgement: Judgement, found: Sequence[FoundResponse], folder: Path
         "schedule_words": {name: SCHEDULE_WORDS[name] for name in judgement.schedules},
         "discount": judgement.main.discount,
         "window": (
-            {"schedule": best.kind, "low": low, "high": _finite(high)} if best.holds else None
+            {"schedule": best.kind, "low": low, "high": _finite(high)} if judgement.holds else None
         ),
-        "reason": None if best.holds else reason_of(judgement, best),
+        "reason": None if judgement.holds else reason_of(judgement, best),
         "proposed": {"schedule": best.kind, "price": judgement.multiplier},
         "clients": [_client(judgement, k) for k in range(len(plan.deviators))],
-        "search": [_response(judgement, one) for one in found],
+        **shown,
         "profile": _profile(judgement),
         "payments": _payments(judgement),
         "rules": [asdict(row) for row in judgement.comparison],
@@ -91,7 +91,7 @@ def _client(judgement: Judgement, k: int) -> dict[str, Any]:
         "tolerance": float(evidence.tolerances[client]),
         "others_tolerance": float(evidence.others_tolerances[k]),
         "reward_size": float(evidence.reward_sizes[client]),
-        "honest_loss": _interval(evidence.honest_losses[:, client]),
+        "honest_loss": interval_of(evidence.honest_losses[:, client]),
         "honest_accuracy": _finite(float(evidence.honest_accuracy[:, client].mean())),
         "honest_payment": {name: float(c.honest[:, client].sum()) for name, c in schedules},
         "windows": [_window(name, c.windows[k]) for name, c in schedules],
@@ -112,18 +112,18 @@ def _deviation(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
         "label": evidence.labels[d],
         **_scales(deviation, judgement.plan.rounds),
         "constant": deviation.constant is not None,
-        "reward_gain": _interval(evidence.gains[k, d]),
+        "reward_gain": interval_of(evidence.gains[k, d]),
         "reward_gain_by_seed": evidence.gains[k, d].tolist(),
-        "steering": None if steering is None else _interval(steering),
+        "steering": None if steering is None else interval_of(steering),
         "faster_learning": (
-            None if steering is None else _interval(evidence.gains[k, d] - steering)
+            None if steering is None else interval_of(evidence.gains[k, d] - steering)
         ),
-        "others_gain": _interval(evidence.others_rises[k, d]),
+        "others_gain": interval_of(evidence.others_rises[k, d]),
         "at_proposed_price": _at_proposed_price(judgement, k, d),
         "payment_rise": {name: float(rise.mean()) for name, rise in rises.items()},
         "payment_rise_by_seed": {name: rise.tolist() for name, rise in rises.items()},
         "harm": {
-            str(j): _interval(evidence.harm[k, d, :, j])
+            str(j): interval_of(evidence.harm[k, d, :, j])
             for j in _most_hurt(evidence.harm[k, d].mean(axis=0), client)
         },
     }
@@ -140,27 +140,10 @@ def _at_proposed_price(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
         effect = "helps the others"
     losses = np.delete(evidence.harm[k, d], judgement.plan.deviators[k], axis=1)
     return {
-        "gain": _interval(evidence.gains[k, d] - multiple * best.rises[k, d]),
-        "others_loss": _interval(losses.mean(axis=1)),
-        "others_gain": _interval(others),
+        "gain": interval_of(evidence.gains[k, d] - multiple * best.rises[k, d]),
+        "others_loss": interval_of(losses.mean(axis=1)),
+        "others_gain": interval_of(others),
         "effect": effect,
-    }
-
-
-def _response(judgement: Judgement, found: FoundResponse) -> dict[str, Any]:
-    """A best response that the search found, on the judging seeds."""
-    size = float(judgement.evidence.reward_sizes[found.client])
-    return {
-        "price": found.price,
-        "client": found.client,
-        "name": judgement.subject.names[found.client],
-        "gain": _interval(found.gains),
-        "gain_share": float(found.gains.mean()) / size,
-        "others_gain": _interval(found.others),
-        "harmful": found.harmful(judgement),
-        "words": found.policy.describe(judgement.plan.rounds),
-        "policy": json.loads(found.policy.text),
-        "runs": found.runs,
     }
 
 
@@ -210,7 +193,9 @@ def _profile(judgement: Judgement) -> dict[str, Any]:
         "rounds": blocks.rounds,
         "prices": main.profile.prices[:, list(judgement.plan.deviators)].tolist(),
         "common": main.common.prices[:, 0].tolist(),
-        "temptation": [[_interval(reward[:, i, k]) for i in range(clients)] for k in range(count)],
+        "temptation": [
+            [interval_of(reward[:, i, k]) for i in range(clients)] for k in range(count)
+        ],
         "undeterred": [{"block": k, "reason": reason} for k, reason in main.profile.undeterred],
     }
 
@@ -260,7 +245,11 @@ def _settings(judgement: Judgement) -> list[list[str]]:
         ["a message is", f"a {described.message}, after {described.local_work}"],
         ["rounds", str(plan.rounds)],
         *map(list, described.details),
-        ["seeds", f"{plan.seeds.set} set the prices, {plan.seeds.judge} others judged"],
+        [
+            "seeds",
+            f"{plan.seeds.set} set the prices, {plan.seeds.choose} others chose among them, "
+            f"{plan.seeds.judge} further ones judged",
+        ],
         ["reward", plan.prices.reward],
         ["tolerance", f"{plan.prices.tolerance:.3g} of each member's honest reward"],
         [
@@ -300,10 +289,6 @@ def _similarity_words(similarity: dict[str, Any]) -> list[list[str]]:
 def _range_words(quantiles: list[float]) -> str:
     low, _, high = quantiles
     return f"{low:.3g}" if low == high else f"{low:.3g} … {high:.3g}"
-
-
-def _interval(values: ArrayLike) -> dict[str, float]:
-    return interval(values)._asdict()
 
 
 def _finite(value: float) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,10 @@ from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import interval, seeds_needed
 from verax.audit.judge.worth import range_words, worth_sentence
 from verax.audit.plan import Plan
-from verax.audit.search import FoundResponse
+from verax.audit.search.effort import searches_together
+
+#: From which share of the honest reward on a leak by noise is worth a sentence.
+NOTICEABLE = 0.01
 
 #: What no audit tries; the report says so.
 _NEVER_TRIED = (
@@ -27,15 +30,16 @@ _NEVER_TRIED = (
 #: The strongest hole that is known, for audits under FedSGD that do not try it.
 KNOWN_HOLE = (
     "Not covered: under FedSGD with small batches, a member that averages its own updates or uses "
-    "a full batch sends less noise and is charged less; on the embedded digits it was paid 12 to "
-    "17 % of its loss for that (docs/theory/limits.md)."
+    "a full batch sends less noise and is charged less; on the embedded digits it gained 15 % of "
+    "its loss by that at the price profile (docs/theory/limits.md)."
 )
 
 
-def verdict(judgement: Judgement, found: Sequence[FoundResponse] = ()) -> list[str]:
-    """The audit in a few sentences; `found` are the best responses that were searched."""
+def verdict(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
+    """The audit in a few sentences; `tables` are those of the summary."""
     sentences = _price(judgement)
-    sentences[1:1] = _searched(judgement, [one for one in found if one.price == "proposed"])
+    sentences[1:1] = _searched(judgement, tables)
+    sentences += _other_rules(judgement) + _undeterred(judgement)
     quiet = judgement.plan.deviations.momenta and judgement.plan.deviations.batches
     if judgement.description.message == "gradient" and not quiet:
         sentences.append(KNOWN_HOLE)
@@ -48,12 +52,14 @@ def verdict(judgement: Judgement, found: Sequence[FoundResponse] = ()) -> list[s
             "A constant price deters each member's constant misreports, but not timing: "
             + reason_of(judgement, constant)
         )
-    return sentences + _precision(judgement) + _advice(judgement)
+    return sentences + _precision(judgement) + _noise(judgement, tables) + _advice(judgement)
 
 
 def not_tried(plan: Plan) -> list[str]:
     """What the audit did not try, as the report lists it."""
-    missing = ["collusion: two or more members deviating together", *_NEVER_TRIED]
+    missing = ["three or more members deviating together", *_NEVER_TRIED]
+    if plan.deviations.search == "off" or not searches_together(plan):
+        missing.insert(0, "two members deviating together")
     if plan.app.folder:
         missing.insert(0, "other samples than the app's own, such as a larger batch")
     if not plan.deviations.momenta:
@@ -78,8 +84,18 @@ def _price(judgement: Judgement) -> list[str]:
     best, multiple = judgement.best, judgement.multiplier
     sentences: list[str] = []
     if judgement.worth_range is None:
-        reason = reason_of(judgement, best)
-        sentences.append(f"No price deters all of the misreports tried: {reason}")
+        worst = _largest(judgement, harmful=True)
+        if worst is not None:
+            sentences.append(f"At the proposed price, at the others' expense {worst}.")
+        if best.holds:
+            low, high = best.common
+            sentences.append(
+                f"That price was chosen on other seeds, {multiple:.3g} times the {best.kind}; on "
+                f"the judging seeds it takes {low:.3g} to {high:.3g} times."
+            )
+        else:
+            reason = reason_of(judgement, best)
+            sentences.append(f"No price deters all of the misreports tried: {reason}")
     else:
         low, high = best.common
         end = "∞" if math.isinf(high) else f"{high:.3g}"
@@ -102,32 +118,89 @@ def _price(judgement: Judgement) -> list[str]:
     return sentences
 
 
-def _searched(judgement: Judgement, found: Sequence[FoundResponse]) -> list[str]:
-    """The most that a searched policy gains at the proposed price."""
+def _searched(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
+    """The most that searched policies gain at the proposed price, alone and in pairs."""
+    found = [one for one in tables["search"] if one["price"] == "proposed"]
     if not found and judgement.plan.deviations.search == "off":
         return []
     if not found:
         return ["No policy was searched, because a run takes long; --search thorough does it."]
-    sizes, names = judgement.evidence.reward_sizes, judgement.subject.names
-
-    def share(one: FoundResponse) -> float:
-        return float(one.gains.mean()) / float(sizes[one.client])
-
-    words = f"A search of {found[0].runs} runs for each member's best policy "
-    harmful = [one for one in found if one.harmful(judgement) and share(one) > 0]
+    words = f"A search of {found[0]['runs']} runs for each member's best policy "
+    harmful = [one for one in found if one["harmful"] and one["gain_share"] > 0]
     if not harmful:
-        best = max(found, key=share)
+        most = max(one["gain_share"] for one in found)
+        words += f"found none that gains at the others' expense; the best gains {most:.2%}."
+    else:
+        worst = max(harmful, key=lambda one: one["gain_share"])
+        gain, low, high = worst["gain"].values()
+        words += (
+            f"found that {worst['name']} gains {money(gain, judgement.plan.prices.currency)} "
+            f"[{number(low)}, {number(high)}], {worst['gain_share']:.2%} of its honest reward, at "
+            f"the others' expense ({worst['words']})."
+        )
+    return [words, *_together(tables["pairs"])]
+
+
+def _together(pairs: list[dict[str, Any]]) -> list[str]:
+    """The most that a pair of members gains."""
+    if not pairs:
+        return []
+    harmful = [one for one in pairs if one["harmful"] and one["gain_share"]["mean"] > 0]
+    if not harmful:
+        most = max(one["gain_share"]["mean"] for one in pairs)
         return [
-            words
-            + f"found none that gains at the others' expense; the best gains {share(best):.2%}."
+            "Of the pairs of members that deviate together, none was found to gain at the others' "
+            f"expense; the best gains {most:.2%} of its honest rewards."
         ]
-    worst = max(harmful, key=share)
-    gain, low, high = interval(worst.gains)
+    worst = max(harmful, key=lambda one: one["gain_share"]["mean"])
+    mean, low, high = worst["gain_share"].values()
     return [
-        words + f"found that {names[worst.client]} gains "
-        f"{money(gain, judgement.plan.prices.currency)} [{number(low)}, {number(high)}], "
-        f"{share(worst):.2%} of its honest reward, at the others' expense "
-        f"({worst.policy.describe(judgement.plan.rounds)})."
+        f"Together, {' and '.join(worst['names'])} were found to gain {mean:.2%} of their honest "
+        f"rewards [{low:.2%}, {high:.2%}], at the others' expense."
+    ]
+
+
+def _undeterred(judgement: Judgement) -> list[str]:
+    """Blocks of rounds that the profile does not deter."""
+    ranges = judgement.plan.blocks.ranges
+    return [
+        f"Rounds {ranges[k][0]} to {ranges[k][1]} are not deterred by the profile: {reason}."
+        for k, reason in judgement.main.profile.undeterred
+    ]
+
+
+def _other_rules(judgement: Judgement) -> list[str]:
+    """The rule that leaves less than the proposed one, if there is one."""
+    least = judgement.recommended
+    if least is None:
+        return []
+    return [
+        f"Of all rules and prices that were judged, “{least.name}” leaves least at the others' "
+        f"expense, {least.worst_share:.2%} of the honest reward. {_how_to_use(least.name)}"
+    ]
+
+
+def _how_to_use(name: str) -> str:
+    if name.startswith("smoothed-norm"):
+        return "It is measured in simulations only; a larger batch or local epochs serve live runs."
+    return "Terms are proposed for the first of --rules."
+
+
+def _noise(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
+    """What is paid for sending less noise, and what a larger batch would change."""
+    leaking = [one for one in tables["noise"] if one["predicted"] > NOTICEABLE]
+    if not leaking:
+        return []
+    most = max(leaking, key=lambda one: one["predicted"])
+    least = min(min(one["signal_share"]) for one in leaking)
+    larger = most["predicted_in_batches_4_times_as_large"]
+    gradients = judgement.description.message == "gradient"
+    epochs = "; local epochs (--protocol fedavg) leave even less" if gradients else ""
+    return [
+        f"Advice: batches are small. As little as {least:.0%} of a squared norm is signal, the "
+        f"rest is noise, and {most['name']} would be paid {most['predicted']:.1%} of its loss for "
+        f"leaving the noise out ({most['measured']:.1%} measured). Batches 4 times as large would "
+        f"bring that to about {larger:.1%}{epochs}."
     ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from verax.cli.ledger import booking, checking, reading, setup
+from verax.cli.ledger import booking, checking, reading, setup, witnessing
 
 __all__ = ["app"]
 
@@ -26,6 +26,11 @@ for command in (
     checking.verify,
     checking.export_,
     checking.import_,
-    checking.checkpoint,
+    checking.backup,
+    checking.rebuild,
+    witnessing.checkpoint,
+    witnessing.witness,
+    witnessing.prove,
+    witnessing.compare,
 ):
     app.command(command.__name__.rstrip("_"))(command)

@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from rich.table import Column, Table
 
 from verax.cli.ledger.shared import (
     AsJson,
     BookOption,
     Federation,
     Member,
+    Reference,
+    cell,
     counting,
     ledger_package,
     money,
+    new_reference,
     open_book,
     print_json,
     print_receipt,
@@ -61,7 +63,7 @@ def post(
             try:
                 run, round_, reports, gram = _parse_round(ledger.Report, line)
                 receipt = opened.post(name, run, round_, reports, gram)
-            except ValueError as error:
+            except (ValueError, OverflowError) as error:
                 raise ValueError(f"line {i}: {error}; {new} rounds before it are booked") from None
             new, known = new + receipt.posted, known + (not receipt.posted)
             if as_json:
@@ -85,6 +87,7 @@ def deposit(
     member: Member,
     amount: Annotated[str, typer.Argument(help="As in 12.50; a negative amount is paid out.")],
     reason: Annotated[str, typer.Option(help="What it is for; printed in statements.")] = "",
+    reference: Reference = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
@@ -96,9 +99,8 @@ def deposit(
     """
     with open_book(book, federation) as (opened, name):
         units = units_of(amount, opened.terms(name).scale)
-        print_receipt(
-            opened.deposit(name, member, units, reason), as_json, f"{amount} from {member}"
-        )
+        receipt = opened.deposit(name, member, units, reason, reference=new_reference(reference))
+        print_receipt(receipt, as_json, f"{amount} from {member}")
 
 
 def correct(
@@ -108,6 +110,7 @@ def correct(
         list[str], typer.Option(help="MEMBER=AMOUNT, as in North=-1.50; must sum to zero.")
     ],
     corrects: Annotated[int | None, typer.Option(help="The record that was wrong.")] = None,
+    reference: Reference = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
@@ -126,9 +129,9 @@ def correct(
             if not sign or who in amounts:
                 raise ValueError(f"entry {each!r} must be MEMBER=AMOUNT, each member once")
             amounts[who] = units_of(amount, scale)
-        print_receipt(
-            opened.correct(name, amounts, reason, corrects=corrects), as_json, "corrected"
-        )
+        key = new_reference(reference)
+        receipt = opened.correct(name, amounts, reason, reference=key, corrects=corrects)
+        print_receipt(receipt, as_json, "corrected")
 
 
 def settle(
@@ -136,6 +139,7 @@ def settle(
     commit: Annotated[
         bool, typer.Option("--commit", help="Book the transfers: they have been made.")
     ] = False,
+    reference: Reference = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
@@ -156,7 +160,8 @@ def settle(
         state = opened.state(name)
         result = compute(balances)
         if commit and result.transfers:
-            opened.settle(name, result.transfers, sequence=sequence)
+            key = new_reference(reference)
+            opened.settle(name, result.transfers, sequence=sequence, reference=key)
     if as_json:
         print_json(
             {
@@ -171,10 +176,11 @@ def settle(
             }
         )
         return
-    table = Table("from", "to", f"amount ({state.currency})", title=Text(f"Settlement of {name}"))
+    amount = Column(cell(f"amount ({state.currency})"))
+    table = Table("from", "to", amount, title=cell(f"Settlement of {name}"))
     for t in result.transfers:
         payer, receiver = state.account(t.payer).label, state.account(t.receiver).label
-        table.add_row(Text(payer), Text(receiver), money(t.amount, state.scale))
+        table.add_row(cell(payer), cell(receiver), money(t.amount, state.scale))
     console = Console()
     console.print(table)
     how = "the smallest number" if result.fewest else "perhaps not the smallest number"
@@ -187,7 +193,7 @@ def _parse_round(
 ) -> tuple[str, int, list[Report], list[list[float]] | None]:
     try:
         row: Any = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"not JSON: {error}") from None
     if not isinstance(row, dict) or not {"run", "round", "reports"} <= row.keys():
         raise ValueError('a round needs "run", "round" and "reports"')

@@ -1,8 +1,8 @@
-"""`verax ledger verify | export | import | checkpoint`: checking books and exchanging them."""
+"""`verax ledger verify | export | import | backup | rebuild`: checking books and copying them."""
 
 from __future__ import annotations
 
-import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,7 +18,7 @@ from verax.cli.ledger.shared import (
     ledger_package,
     open_book,
     print_json,
-    safe,
+    say,
 )
 
 
@@ -28,7 +28,10 @@ def verify(
         list[Path] | None, typer.Option(help="An earlier checkpoint to compare the book with.")
     ] = None,
     signer: Annotated[
-        str | None, typer.Option(help="The public key that checkpoints must be signed with.")
+        str | None, typer.Option(help="The operator's public key that checkpoints must have.")
+    ] = None,
+    witness: Annotated[
+        list[str] | None, typer.Option(help="A witness's public key that they must have, too.")
     ] = None,
     mine: Annotated[
         Path | None,
@@ -42,14 +45,15 @@ def verify(
     """Check a book or an export completely; exit code 1 if anything is wrong.
 
     Payments by a rule that is not built in are recomputed only with --rule; without it, everything
-    else is checked, and a warning says so.
+    else is checked, and a warning says so. What somebody decided on (deposits, corrections,
+    settlements, new terms, skipped rounds) is always listed: no rule can check it, only you.
 
     For example:
 
-        verax ledger verify export.jsonl --checkpoint may.json
+        verax ledger verify export.jsonl --checkpoint may.note
     """
     ledger_package()
-    from verax.ledger import verify as verifier
+    from verax import verifier
     from verax.ledger.own_rules import measures_of
 
     rules = measures_of(rule or ())
@@ -64,6 +68,7 @@ def verify(
                 federation=name or None,
                 checkpoints=checkpoint or (),
                 signer=signer,
+                witnesses=witness or (),
                 mine=mine,
                 member=member,
                 rules=rules,
@@ -86,26 +91,28 @@ def _as_json(result: Any) -> dict[str, Any]:
         "rounds": result.rounds,
         "entries": result.entries,
         "hash": result.hash,
+        "root": b64encode(result.root).decode(),
         "checkpoints": result.checkpoints,
         "balances": result.balances,
         "wrong": result.wrong,
         "unchecked": result.unchecked,
+        "decisions": [vars(each) for each in result.decisions],
         "findings": [vars(each) for each in result.findings],
     }
 
 
 def _print_result(result: Any) -> None:
+    for each in result.decisions:
+        say(f"DECISION ({each.kind}): {each.message}")
     for each in result.findings:
         word = "WARNING" if each.kind == "unchecked" else "WRONG"
-        typer.echo(safe(f"{word} ({each.kind}): {each.message}"))
+        say(f"{word} ({each.kind}): {each.message}")
     verdict = "nothing wrong found" if result.ok else f"{result.wrong} findings"
     unchecked = ", ".join(result.unchecked)
     note = f"; payments by rule {unchecked} were not recomputed (--rule does)" if unchecked else ""
-    typer.echo(
-        safe(
-            f"{result.federation}: {verdict} in {result.sequence} records, {result.rounds} "
-            f"rounds, {result.entries} entries; last hash {result.hash}{note}"
-        )
+    say(
+        f"{result.federation}: {verdict} in {result.sequence} records, {result.rounds} "
+        f"rounds, {result.entries} entries; last hash {result.hash}{note}"
     )
 
 
@@ -127,7 +134,7 @@ def export_(
     if as_json:
         print_json({"federation": name, "file": str(path), "records": count})
     else:
-        typer.echo(f"{count} records of {name} in {path}")
+        say(f"{count} records of {name} in {path}")
 
 
 def import_(
@@ -149,40 +156,36 @@ def import_(
     if as_json:
         print_json({"federation": name, "new": new})
     else:
-        typer.echo(f"{new} new records of {name}")
+        say(f"{new} new records of {name}")
 
 
-def checkpoint(
+def backup(
     book: BookOption,
-    out: Out = None,
-    key: Annotated[
-        Path | None, typer.Option(help="Ed25519 private key (PEM) to sign with.")
-    ] = None,
-    new_key: Annotated[
-        bool, typer.Option("--new-key", help="Create the key in the file of --key first.")
-    ] = False,
-    federation: Federation = None,
+    out: Annotated[Path, typer.Argument(help="A new file; for PostgreSQL a new folder.")],
 ) -> None:
-    """Write the end of the chain to a file for members to keep; signed if there is a key.
+    """Copy a book while it is in use; PostgreSQL's are written as exports.
+
+    Copying the file of a SQLite book would lose what is only in its write-ahead log.
 
     For example:
 
-        verax ledger checkpoint book.db --out may.json --key operator.pem
+        verax ledger backup book.db book-2026-05.db
     """
-    ledger_package()
-    from verax.files import write_text
-    from verax.ledger import checkpoint as checkpoints
+    ledger = ledger_package()
+    from verax.ledger.export import backup_book
 
-    if new_key and key is None:
-        raise ValueError("--new-key needs --key, the file to create")
-    private = None
-    if key is not None:
-        private = checkpoints.new_key(key) if new_key else checkpoints.load_key(key)
-    with open_book(book, federation, read_only=True) as (opened, name):
-        content = checkpoints.make_checkpoint(opened, name, private)
-    text = json.dumps(content, ensure_ascii=False, sort_keys=True) + "\n"
-    if out is None:
-        typer.echo(text, nl=False)
-    else:
-        write_text(out, text)
-        typer.echo(f"record {content['sequence']} of {name} in {out}")
+    with ledger.Book.open(book, read_only=True) as opened:
+        backup_book(opened, out)
+    say(f"a backup of {book} is in {out}")
+
+
+def rebuild(book: BookOption, federation: Federation = None) -> None:
+    """Make the tables beside the records anew, if `verify` says that they differ.
+
+    For example:
+
+        verax ledger rebuild book.db
+    """
+    with open_book(book, federation) as (opened, name):
+        opened.rebuild(name)
+    say(f"entries and accounts of {name} were made anew from its records")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from verax.cli.ledger.shared import (
@@ -19,12 +18,14 @@ from verax.cli.ledger.shared import (
     Out,
     Rules,
     Run,
+    cell,
     counting,
     ledger_package,
     money,
     open_book,
     print_json,
 )
+from verax.text import printable, printable_json
 
 
 def rounds(
@@ -41,9 +42,9 @@ def rounds(
     if as_json:
         print_json([{"run": r, "round": t, "record": s, "hash": h} for r, t, s, h in listed])
         return
-    table = Table("run", "round", "record", "hash", title=Text(f"Rounds of {name}"))
+    table = Table("run", "round", "record", "hash", title=cell(f"Rounds of {name}"))
     for run_, t, sequence, hash_ in listed:
-        table.add_row(Text(run_), str(t), str(sequence), hash_[:16])
+        table.add_row(cell(run_), str(t), str(sequence), hash_[:16])
     Console().print(table)
 
 
@@ -72,11 +73,11 @@ def balances(book: BookOption, federation: Federation = None, as_json: AsJson = 
     table = Table(
         "member",
         "label",
-        f"owes ({state.currency})",
-        title=Text(f"{name}, up to record {sequence}"),
+        Column(cell(f"owes ({state.currency})")),
+        title=cell(f"{name}, up to record {sequence}"),
     )
     for member, units in units_owed.items():
-        table.add_row(Text(member), Text(state.account(member).label), money(units, state.scale))
+        table.add_row(cell(member), cell(state.account(member).label), money(units, state.scale))
     Console().print(table)
 
 
@@ -110,11 +111,11 @@ def statement(
             opened, name, member, run=run, first=first, last=last, rules=rule or (), progress=step
         )
     if form == "json":
-        text = json.dumps(statements.to_json(shown), ensure_ascii=False) + "\n"
+        text = printable_json(statements.to_json(shown)) + "\n"
     elif form == "csv":
         text = statements.to_csv(shown)
     elif form == "html":
-        text = statements.to_html(shown)
+        text = printable(statements.to_html(shown), keep="\n")
     else:
         console = Console() if out is None else Console(record=True, width=120, file=io.StringIO())
         _show_statement(console, shown)
@@ -145,7 +146,7 @@ def watch(book: BookOption, federation: Federation = None, as_json: AsJson = Fal
         table = Table("member", "label", "owes", "limit")
         for each in over:
             balance, most = money(each.balance, scale), money(each.limit, scale)
-            table.add_row(Text(each.member), Text(each.label), balance, most)
+            table.add_row(cell(each.member), cell(each.label), balance, most)
         Console().print(table)
     if over:
         raise typer.Exit(1)
@@ -156,14 +157,15 @@ _WIDE = 96
 
 
 def _show_statement(console: Console, shown: Any) -> None:
+    console.print(cell(f"Statement of {shown.label} ({shown.member}), {shown.federation}"))
     console.print(
-        Text(
-            f"Statement of {shown.label} ({shown.member}), {shown.federation}\n"
+        cell(
             f"in {shown.currency}; a positive amount is owed by the member. "
             f"Opening balance {shown.money(shown.opening)}"
-            + (f"\n{shown.worth_words}" if shown.worth_words else "")
         )
     )
+    if shown.worth_words:
+        console.print(cell(shown.worth_words))
     table = Table()
     for heading in ("record", "booked"):
         table.add_column(heading, no_wrap=True)
@@ -185,11 +187,11 @@ def _show_statement(console: Console, shown: Any) -> None:
         table.add_row(
             str(x.sequence),
             x.time[:10],
-            Text(_description(x)),
+            cell(_description(x)),
             *(cells[heading] for heading in headings),
         )
     console.print(table)
-    console.print(Text(f"{shown.summary} {shown.judgement}".strip()))
+    console.print(cell(f"{shown.summary} {shown.judgement}".strip()))
 
 
 def _description(line: Any) -> str:

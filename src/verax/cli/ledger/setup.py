@@ -16,10 +16,12 @@ from verax.cli.ledger.shared import (
     OfRun,
     ledger_package,
     open_book,
+    print_cautions,
     print_json,
     print_receipt,
     units_of,
 )
+from verax.text import printable
 
 
 def create(
@@ -51,6 +53,7 @@ def create(
         agreed = Terms(Price.constant(price), currency=currency, scale=scale)
     else:
         raise ValueError("the federation needs either --terms or --price")
+    print_cautions(agreed)
     with ledger.Book.create(book) as opened:
         receipt = opened.create_federation(federation, agreed)
     print_receipt(receipt, as_json, f"{federation} is in the book")
@@ -114,6 +117,7 @@ def terms(
         from verax.mechanism import Terms
 
         agreed = Terms.load(terms)
+        print_cautions(agreed)
         with open_book(book, federation) as (opened, name):
             receipt = opened.change_terms(name, agreed, from_round=from_round)
             print_receipt(receipt, as_json, f"new terms from round {from_round} on")
@@ -127,7 +131,8 @@ def terms(
         print_json([dict(zip(keys, row, strict=True)) for row in rows])
         return
     for from_round, hash_, sequence, toml in rows:
-        typer.echo(f"# from round {from_round} on, record {sequence}, {hash_}\n{toml}")
+        head = f"# from round {from_round} on, record {sequence}, {hash_}"
+        typer.echo(printable(f"{head}\n{toml}", keep="\n"))
 
 
 def limit(

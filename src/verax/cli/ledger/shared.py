@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import uuid4
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from verax.text import printable, printable_json, shown
+
 if TYPE_CHECKING:
     from verax.ledger import Book, Receipt
+    from verax.mechanism import Terms
+
+#: Amounts in minor units of more digits than this do not fit into a book.
+_MAX_DIGITS = 30
 
 BookOption = Annotated[str, typer.Argument(metavar="BOOK", help="A file, or a postgresql:// URL.")]
 Federation = Annotated[
@@ -27,6 +33,10 @@ FromRound = Annotated[int, typer.Option(help="The first round that it holds for.
 OfRun = Annotated[str | None, typer.Option(help="The round is one of this run.")]
 Run = Annotated[str | None, typer.Option(help="Only of this run.")]
 Out = Annotated[Path | None, typer.Option(help="The file to write.")]
+Reference = Annotated[
+    str | None,
+    typer.Option(help="An id of your own: what has it is booked once, however often it is sent."),
+]
 Rules = Annotated[
     list[str] | None,
     typer.Option(
@@ -86,12 +96,21 @@ def units_of(amount: str, scale: int) -> int:
     """Convert a decimal number to minor units, exactly."""
     try:
         value = Decimal(amount).scaleb(scale)
+        if not value.is_finite():
+            raise ArithmeticError
+        if value.adjusted() > _MAX_DIGITS:
+            raise ValueError(f"amount is {shown(amount)}, must fit into 63 bits of minor units")
         units = int(value)
-    except (InvalidOperation, ValueError, OverflowError):
-        raise ValueError(f"amount is {amount!r}, must be a number such as 12.50") from None
+    except (ArithmeticError, TypeError):
+        raise ValueError(f"amount is {shown(amount)}, must be a number such as 12.50") from None
     if units != value:
-        raise ValueError(f"amount is {amount}, the books hold {scale} decimal places")
+        raise ValueError(f"amount is {shown(amount)}, the books hold {scale} decimal places")
     return units
+
+
+def new_reference(reference: str | None) -> str:
+    """The reference that was given, or a new one that nobody else has."""
+    return uuid4().hex if reference is None else reference
 
 
 def money(units: int, scale: int) -> Text:
@@ -109,16 +128,29 @@ def print_receipt(receipt: Receipt, as_json: bool, words: str) -> None:
             | ({"amounts": receipt.amounts} if receipt.amounts else {})
         )
     elif receipt.posted:
-        typer.echo(safe(f"{words} (record {receipt.sequence})"))
+        say(f"{words} (record {receipt.sequence})")
     else:
-        typer.echo(safe(f"{words}; the book had it already"))
+        say(f"{words}; the book had it already")
 
 
-def safe(text: str) -> str:
-    """Replace control characters, which a forged book could use to deceive a terminal."""
-    return "".join(c if c.isprintable() else "�" for c in text)
+def say(text: str) -> None:
+    """Print a line; a forged book must not deceive a terminal by control characters."""
+    typer.echo(printable(text))
+
+
+def cell(text: str, style: str = "") -> Text:
+    """Text for a table, without control characters and without markup."""
+    return Text(printable(text), style=style)
 
 
 def print_json(value: Any) -> None:
     """Print one object on one line."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+    typer.echo(printable_json(value))
+
+
+def print_cautions(terms: Terms) -> None:
+    """Print what whoever agrees on these terms should know."""
+    from verax.mechanism import cautions
+
+    for text in cautions(terms):
+        typer.echo(printable(f"verax: {text}"), err=True)

@@ -1,11 +1,20 @@
-"""Reads the text form of a reporting back."""
+"""Reads the text form of a reporting."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
-from verax.game.misreports import Adaptive, Directional, Mixed, ScaleAndNoise, Stretch, Timed
+from verax.game.misreports import (
+    Absent,
+    Adaptive,
+    Directional,
+    Mixed,
+    Piecewise,
+    ScaleAndNoise,
+    Stretch,
+    Timed,
+)
 from verax.game.policy import LargerBatch, Policy
 from verax.game.reporting import Reporting
 from verax.plugins import is_reference, load
@@ -13,6 +22,8 @@ from verax.plugins import is_reference, load
 _BUILT_IN: tuple[type[Reporting], ...] = (
     ScaleAndNoise,
     Stretch,
+    Absent,
+    Piecewise,
     Timed,
     Mixed,
     Adaptive,
@@ -39,10 +50,15 @@ def reporting_of(text: str) -> Reporting:
     if kind not in kinds:
         raise ValueError(f"kind is {kind!r}, must be one of {', '.join(kinds)}")
     values: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value  # pyright: ignore
+        name: _as_tuples(value)
         for name, value in fields.items()  # pyright: ignore[reportUnknownVariableType]
     }
     try:
         return kinds[kind](**values)
     except TypeError as error:
         raise ValueError(f"{kind}: {error}".replace("__init__() ", "")) from None
+
+
+def _as_tuples(value: Any) -> Any:
+    """JSON's lists as tuples, also within lists."""
+    return tuple(map(_as_tuples, value)) if isinstance(value, list) else value  # pyright: ignore

@@ -1,0 +1,1 @@
+"""The harm rule: runs, payments, judgement and search, for `benchmarks/harm_rule.py`."""

@@ -1,0 +1,169 @@
+"""Everything that the search found, kept in the audit's folder for the same command."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verax.audit.judge.judgement import Judgement
+from verax.audit.run.subject import Progress, Subject
+from verax.audit.search.coalitions import FoundPair, search_pairs
+from verax.audit.search.effort import EFFORTS, QUICK_WORK, searches_together
+from verax.audit.search.everybody import FoundEquilibrium, price_of, search_equilibria
+from verax.audit.search.responses import FoundResponse, judged, search
+from verax.audit.search.utilities import Utilities
+from verax.files import write_text
+from verax.game import Absent, reporting_of
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResults:
+    """What a search found; all lists are empty if nothing was searched.
+
+    Attributes:
+        responses: the best policy of each member at each price.
+        absences: each member that stays away whenever it expects to pay, at the proposed price.
+        pairs: the best joint policy of each pair of members at the proposed price.
+        equilibria: where everybody's best responses lead, at each price.
+    """
+
+    responses: list[FoundResponse] = field(default_factory=list[FoundResponse])
+    absences: list[FoundResponse] = field(default_factory=list[FoundResponse])
+    pairs: list[FoundPair] = field(default_factory=list[FoundPair])
+    equilibria: list[FoundEquilibrium] = field(default_factory=list[FoundEquilibrium])
+
+
+def searched(
+    judgement: Judgement, subject: Subject, folder: Path, progress: Progress
+) -> SearchResults:
+    """Search for what gains most at the judged prices, or read it where it was found before.
+
+    Nothing is searched if the plan says so, or if a quick search is asked where a run takes long.
+    """
+    plan = judgement.plan
+    if plan.deviations.search == "off":
+        return SearchResults()
+    path = folder / "search.json"
+    of = {"plan": plan.to_toml(), "record": judgement.digest, "price": judgement.multiplier}
+    if path.exists():
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["of"] == of:
+            return _from_json(kept)
+    runner = subject.runner(plan)
+    if plan.deviations.search == "quick" and runner.work > QUICK_WORK:
+        return SearchResults()
+    rule, price = price_of(judgement, "proposed")
+    allowances = np.repeat(judgement.allowances, plan.blocks.lengths, axis=0)
+    utilities = Utilities(plan, runner, rule, price, allowances)
+    together, effort = searches_together(plan), EFFORTS[plan.deviations.search]
+    found = SearchResults(
+        search(judgement, runner, progress),
+        _absences(judgement, utilities),
+        search_pairs(judgement, utilities, effort, progress) if together else [],
+        search_equilibria(judgement, runner, effort, progress) if together else [],
+    )
+    write_text(path, json.dumps({"of": of, **_to_json(found)}, indent=1))
+    return found
+
+
+def _absences(judgement: Judgement, utilities: Utilities) -> list[FoundResponse]:
+    """What members gain that stay away in the blocks in which they expect to pay."""
+    plan = judgement.plan
+    paid = plan.blocks.sums(judgement.choice.honest)
+    members: list[int] = []
+    reportings: list[Absent] = []
+    for client in plan.deviators:
+        costly = np.repeat(paid[:, client] > 0, plan.blocks.lengths)
+        if costly.any() and plan.task.clients > 2:  # of two, one alone would be left
+            members.append(client)
+            reportings.append(Absent(_stretches(costly)))
+    if not members:
+        return []
+    return judged("proposed", members, reportings, utilities, plan, 0)
+
+
+def _stretches(rounds: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+    """First and last of consecutive rounds that are marked."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], rounds, [False]]).astype(int)))
+    return tuple((int(a) + 1, int(b)) for a, b in zip(edges[::2], edges[1::2], strict=True))
+
+
+def _to_json(found: SearchResults) -> dict[str, Any]:
+    return {
+        "responses": [_response_to_json(one) for one in found.responses],
+        "absences": [_response_to_json(one) for one in found.absences],
+        "pairs": [
+            {
+                "members": list(one.members),
+                "scales": one.scales.tolist(),
+                "gains": one.gains.tolist(),
+                "others": one.others.tolist(),
+                "runs": one.runs,
+            }
+            for one in found.pairs
+        ],
+        "equilibria": [
+            {
+                "price": one.price,
+                "start": one.start,
+                "scales": one.scales.tolist(),
+                "settled": one.settled,
+                "rewards": one.rewards.tolist(),
+            }
+            for one in found.equilibria
+        ],
+    }
+
+
+def _from_json(kept: dict[str, Any]) -> SearchResults:
+    return SearchResults(
+        [_response_from_json(one) for one in kept["responses"]],
+        [_response_from_json(one) for one in kept["absences"]],
+        [
+            FoundPair(
+                tuple(one["members"]),
+                np.array(one["scales"]),
+                np.array(one["gains"]),
+                np.array(one["others"]),
+                one["runs"],
+            )
+            for one in kept["pairs"]
+        ],
+        [
+            FoundEquilibrium(
+                one["price"],
+                one["start"],
+                np.array(one["scales"]),
+                one["settled"],
+                np.array(one["rewards"]),
+            )
+            for one in kept["equilibria"]
+        ],
+    )
+
+
+def _response_to_json(found: FoundResponse) -> dict[str, Any]:
+    return {
+        "price": found.price,
+        "client": found.client,
+        "reporting": found.reporting.text,
+        "gains": found.gains.tolist(),
+        "others": found.others.tolist(),
+        "runs": found.runs,
+    }
+
+
+def _response_from_json(kept: dict[str, Any]) -> FoundResponse:
+    return FoundResponse(
+        kept["price"],
+        kept["client"],
+        reporting_of(kept["reporting"]),
+        np.array(kept["gains"]),
+        np.array(kept["others"]),
+        kept["runs"],
+    )
