@@ -1,4 +1,4 @@
-"""What the embedded tasks share: scikit-learn's data files, and a perceptron on clients' samples."""
+"""What the embedded tasks share: scikit-learn's data files and a perceptron."""
 
 from __future__ import annotations
 
