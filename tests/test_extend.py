@@ -37,7 +37,7 @@ OPTIONS = {
     "setting_seeds": 1,
     "choosing_seeds": 1,
     "judging_seeds": 2,
-    **RESCALINGS,
+    **{name: value for name, value in RESCALINGS.items() if name != "rules"},
 }
 
 

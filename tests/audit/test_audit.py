@@ -221,7 +221,7 @@ class TestTerms:
 
     def test_comments_say_what_they_rest_on(self, small):
         text = (small.folder / "terms.toml").read_text()
-        assert "set on 2 seeds and judged on 3 others" in text
+        assert "set on 2 seeds, chosen on 1 others, judged on 3 further ones" in text
         assert "window" in text
 
 
@@ -288,7 +288,7 @@ def test_a_task_of_ones_own_goes_through_the_api(tmp_path):
     )
     found = audit(
         task,
-        **RESCALINGS,
+        **RESCALINGS | {"rules": ("squared-norm",)},
         rounds=10,
         step=0.5,
         scales=(0.5, 1.0, 3.0),
@@ -296,7 +296,6 @@ def test_a_task_of_ones_own_goes_through_the_api(tmp_path):
         surges=(5.0,),
         surge_rounds=(1,),
         noises=(),
-        rules=("squared-norm",),
         setting_seeds=1,
         choosing_seeds=1,
         judging_seeds=2,

@@ -10,6 +10,7 @@ import pytest
 from tests.command import verax
 from tests.tasks import leaf_files
 from tests.tasks.test_encoder import make_tokenizer, make_weights
+from verax.audit import Plan
 from verax.audit.plan.paper import FIGURES, PRESETS, plan_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -76,7 +77,8 @@ def test_numbers_are_those_of_the_record(drawn):
     found = json.loads(done.stdout)["noise-sent140"]
     assert json.loads((out / "results.json").read_text())["noise-sent140"] == found
     rows = pq.read_table(out / "noise-sent140" / "runs.parquet").to_pylist()
-    judging = {r["seed"] for r in rows if r["role"] == "deviation"}
+    plan = Plan.from_toml((out / "noise-sent140" / "plan.toml").read_text())
+    judging = set(plan.seeds.judging)
     honest = {
         r["seed"]: r["test_loss"][2] for r in rows if r["role"] == "honest" and r["seed"] in judging
     }

@@ -11,6 +11,8 @@ from verax.audit.judge import judge, propose, terms_toml
 from verax.audit.judge.worth import range_words, worth_range, worth_sentence
 from verax.audit.plan.task import task_of
 from verax.audit.run.simulated import TaskSubject
+from verax.audit.search import SearchResults
+from verax.audit.show.tables import tables
 from verax.audit.show.verdict import verdict
 
 WORTH = (12_000.0, 8_000.0, 5_000.0)
@@ -120,7 +122,7 @@ def test_the_verdict_speaks_of_money(small, judged):
     assert f"worth at least {low:.3g} of what was entered" in price
     assert (small.summary["currency"], small.summary["worth"]) == ("credits", [1.0] * 3)
     judgement = judged(*WORTH)
-    words = " ".join(verdict(judgement))
+    words = " ".join(verdict(judgement, tables(judgement, SearchResults())))
     assert "12,000 EUR to client 0, 8,000 EUR to client 1, 5,000 EUR to client 2" in words
     free = judgement.evidence.gains.mean(axis=2)
     k, d = np.unravel_index(np.argmax(free), free.shape)
