@@ -67,6 +67,11 @@ def test_what_was_found_is_kept(found):
     assert "A search of" in found.summary["verdict"][1]
 
 
+def test_where_everybody_strategic_ends_is_drawn(found, tmp_path):
+    assert len(found.summary["everybody"]) == 6  # three prices, two starts
+    assert tmp_path / "everybody.png" in found.draw(tmp_path)
+
+
 def test_the_same_plan_finds_the_same_and_leaves_numpys_generator_alone():
     plan = Plan.of(**{**FEW, "search": "quick"}, step=STEP)
     np.random.seed(3)

@@ -39,7 +39,7 @@ class Audit:
     Attributes:
         judgement: all numbers, as arrays.
         summary: the documented JSON object.
-        folder: where record, report, figures and terms are, or None if nothing was kept.
+        folder: where record, report and terms are, or None if nothing was kept.
     """
 
     judgement: Judgement
@@ -58,6 +58,12 @@ class Audit:
     def terms(self) -> Terms:
         """What the audit proposes to charge by."""
         return propose(self.judgement)
+
+    def draw(self, folder: str | Path) -> list[Path]:
+        """Draw the figures as PNG and SVG into a folder, and return the files."""
+        from verax.audit.show import figures  # matplotlib takes a second to load
+
+        return figures.draw(self.summary, Path(folder))
 
     def __str__(self) -> str:
         return "\n".join(self.summary["verdict"])
@@ -80,7 +86,7 @@ def audit(
     Args:
         task: data, model and loss.
         plan: what to try; default: `Plan()` for the task's number of clients.
-        out: folder for record, report, figures and terms; an audit of the same plan that was begun
+        out: folder for record, report and terms; an audit of the same plan that was begun
             there is continued. Default: nothing is kept.
         memory: bytes that may be used (default: half of what is free).
         workers: how many batches are computed at a time (default: as many as cores).
@@ -141,8 +147,5 @@ def audit_subject(
         return Audit(judgement, summary, None)
     write_text(folder / "audit.json", json.dumps(summary, indent=1, ensure_ascii=False))
     write_text(folder / "terms.toml", terms_toml(judgement))
-    from verax.audit.show import figures  # here, so that workers need not load matplotlib
-
-    figures.draw(summary, folder / "figures")
     write_report(summary, folder / "report.html")
     return Audit(judgement, summary, folder)

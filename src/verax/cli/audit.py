@@ -87,6 +87,7 @@ def audit(
     else:
         chosen = (start or Plan()).changed(**given)
         result = run_plan(chosen, out, memory, workers, on)
+    result.draw(out / "figures")
     if as_json:
         typer.echo(json.dumps(result.summary, ensure_ascii=False))
     else:

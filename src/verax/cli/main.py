@@ -8,7 +8,7 @@ import sys
 import typer
 
 from verax import __version__
-from verax.cli import audit, bounds, data, example, ledger, reproduce, watch
+from verax.cli import audit, bounds, data, doctor, example, ledger, reproduce, watch
 from verax.quiet import NO_TELEMETRY
 from verax.text import printable
 
@@ -28,6 +28,7 @@ app = typer.Typer(
 )
 app.command("audit")(audit.audit)
 app.command("bounds")(bounds.bounds)
+app.command("doctor")(doctor.doctor)
 app.command("reproduce")(reproduce.reproduce)
 app.command("watch")(watch.watch)
 app.add_typer(data.app, name="data")

@@ -22,7 +22,7 @@ _MOST_CLIENTS = 6
 
 
 def draw(audit: dict[str, Any], folder: Path) -> list[Path]:
-    """Utility over a, the valley, honest payments, harm, and where the temptation sits."""
+    """Utility over a, the valley, honest payments, harm, temptation, and everybody strategic."""
     figures = {
         "utility": _utility(audit),
         "valley": _valley(audit),
@@ -30,6 +30,8 @@ def draw(audit: dict[str, Any], folder: Path) -> list[Path]:
         "harm": _harm(audit),
         "temptation": _temptation(audit),
     }
+    if audit["everybody"]:
+        figures["everybody"] = _everybody(audit)
     return [path for name, figure in figures.items() for path in save(figure, folder / name)]
 
 
@@ -168,6 +170,28 @@ def _temptation(audit: dict[str, Any]) -> Figure:
     left.set(title="where the temptation sits", ylabel=f"∂R/∂a per round, {audit['currency']}")
     left.legend(frameon=False, fontsize=7)
     right.set(title="the price profile", ylabel="price C", yscale="log")
+    return figure
+
+
+def _everybody(audit: dict[str, Any]) -> Figure:
+    """What repeated best responses of all members cost each of them, by price and start."""
+    plays = audit["everybody"]
+    figure, (axes,) = _panels(1)
+    width = 0.8 / len(audit["clients"])
+    for i, (client, colour) in enumerate(zip(audit["clients"], _COLOURS, strict=False)):
+        rises = [play["rise_by_member"][i] for play in plays]
+        mean = 100 * np.array([rise["mean"] for rise in rises])
+        half = 100 * np.array([rise["high"] for rise in rises]) - mean
+        places = np.arange(len(plays)) + (i + 0.5) * width - 0.4
+        axes.bar(places, mean, width, yerr=half, color=colour, capsize=2, label=client["name"])
+    words = [f"{play['price']},\nfrom {play['start']:g}" for play in plays]
+    axes.set_xticks(range(len(plays)), words, fontsize=7)
+    axes.axhline(0.0, color="0.6", lw=0.8)
+    axes.set(
+        title="everybody strategic, by price and first scale",
+        ylabel="change of the reward, % of the honest one",
+    )
+    axes.legend(frameon=False, fontsize=7)
     return figure
 
 
