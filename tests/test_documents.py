@@ -15,8 +15,8 @@ from verax.mechanism import Terms
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-# The same audit as README's.
-LONG = ("console", "docs/how-to/audit.md-0")
+# Whole audits in worker processes; test_resume runs one in every suite.
+LONG = [("console", "README.md-1"), ("console", "docs/how-to/audit.md-0")]
 
 
 def blocks(language):
@@ -29,7 +29,7 @@ def _blocks(language):
             re.finditer(rf"```{language}\n(.*?)```(.*?)(?=```|\Z)", page.read_text(), re.S)
         ):
             name = f"{page.relative_to(ROOT)}-{k}"
-            marks = [pytest.mark.slow] if (language, name) == LONG else []
+            marks = [pytest.mark.slow] if (language, name) in LONG else []
             yield pytest.param(match[1], match[2], id=name, marks=marks)
 
 

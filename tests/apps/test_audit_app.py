@@ -150,6 +150,7 @@ COMMAND = [
 ]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_gives_the_same_record(audited, tmp_path):
     audit, _ = audited
     out = tmp_path / "killed"

@@ -33,6 +33,7 @@ def test_a_pytorch_app_is_reproducible_and_its_counters_cost_nothing():
     assert norms_of(honest).max() < 36
 
 
+@pytest.mark.slow
 def test_a_pytorch_app_is_audited(tmp_path):
     audit = audit_app(APP, 3, out=tmp_path / "audit", run_config="num-server-rounds=3", **FEW)
     assert audit.summary["message"] == "model difference"

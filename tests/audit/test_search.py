@@ -81,6 +81,7 @@ def test_the_same_plan_finds_the_same_and_leaves_numpys_generator_alone():
     assert_array_equal(np.random.get_state()[1], before)
 
 
+@pytest.mark.slow
 def test_without_a_price_it_is_as_good_as_the_grid():
     """On a real task: each row stands on the judging seeds and says who is harmed."""
     options = {**FEW, "rounds": 6, "search": "quick", "setting_seeds": 3}

@@ -2,12 +2,10 @@
 
 import csv
 import io
-import os
-import subprocess
-import sys
 
 import pytest
 
+from tests import command
 from verax.ledger import Book, Report
 from verax.mechanism import Price, Terms
 
@@ -15,14 +13,7 @@ ESCAPE = "\x1b[2J\u202e\x9b31m\r"
 
 
 def verax(*words, folder):
-    done = subprocess.run(
-        [sys.executable, "-c", "from verax.cli.main import main; main()", *map(str, words)],
-        cwd=folder,
-        capture_output=True,
-        check=False,
-        env=os.environ,
-    )
-    return done.returncode, done.stdout.decode(), done.stderr.decode()
+    return command.verax(words, folder)
 
 
 @pytest.fixture(scope="module")
