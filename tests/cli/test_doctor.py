@@ -6,7 +6,15 @@ import subprocess
 import sys
 from importlib.metadata import version
 
-DOCTOR = "import sys; sys.argv = ['verax', 'doctor', '--json']; {}; from verax.cli.main import main; main()"
+DOCTOR = """
+import sys
+
+sys.argv = ["verax", "doctor", "--json"]
+{}
+from verax.cli.main import main
+
+main()
+"""
 
 
 def doctor(before="pass", **environment):
