@@ -7,6 +7,7 @@ from dataclasses import replace
 from verax import __version__
 from verax.amounts import money
 from verax.audit.judge.judgement import Judgement
+from verax.audit.judge.tried import strongest_misreports
 from verax.audit.judge.windows import interval
 from verax.audit.judge.worth import range_words, worth_sentence
 from verax.mechanism import Audited, Price, Terms, Weights
@@ -79,6 +80,12 @@ def terms_toml(judgement: Judgement) -> str:
         lines.append(f"They hold {range_words(*judgement.worth_range)}.")
     else:
         lines.append("NO PRICE of those tried deters everything; these come closest. See report.")
+    lines.append("The strongest of each kind, at these prices, in shares of honest rewards:")
+    for one in strongest_misreports(judgement):
+        lines.append(
+            f"  {one.kind}: {names[one.client]} gains {one.gains.mean():+.2%} by “{one.label}”, "
+            f"all others {one.others.mean():+.2%}"
+        )
     for client, window in zip(plan.deviators, best.windows, strict=True):
         a, b = window.low_interval
         c, d = window.high_interval

@@ -14,7 +14,8 @@ class Effort:
 
     Attributes:
         generations: how often the population moves, at the proposed price.
-        compared: how often at no price and at the best constant one, and for pairs of members.
+        compared: how often at no price and at the best constant one, and for pairs of members; 0:
+            only single members are searched, at the proposed price.
         population: policies in a generation.
         seeds: setting seeds on which they are run.
         steps: how often all members move at most, where everybody is strategic.
@@ -36,13 +37,26 @@ EFFORTS = {
     "thorough": Effort(60, 30, 16, 6, steps=25, parts=100, equilibrium_seeds=3),
 }
 
-#: A quick search is left out if a run computes more numbers than this; runs of the embedded task
-#: compute a million under FedAvg and 14 million under FedSGD.
-QUICK_WORK = 5e6
+#: What is left of a quick search where a run takes long.
+_BRIEF = Effort(6, 0, 10, 2, steps=0, parts=0, equilibrium_seeds=0)
+
+#: A run takes long if it computes more numbers than this; runs of the embedded task compute a
+#: million under FedAvg and 14 million under FedSGD.
+_LONG = 5e6
+
+#: Nothing is searched by a quick search if a run computes more numbers than this.
+_TOO_LONG = 3e7
 
 #: Of more members than this, those are searched for whom the list found the largest gains, and
 #: neither pairs nor everybody together.
 MOST_MEMBERS = 5
+
+
+def effort_of(plan: Plan, work: float) -> Effort | None:
+    """How long to search, for runs that compute so many numbers; None: not at all."""
+    if plan.deviations.search == "quick" and work > _LONG:
+        return _BRIEF if work <= _TOO_LONG else None
+    return EFFORTS.get(plan.deviations.search)
 
 
 def search_rounds(plan: Plan) -> int:

@@ -22,7 +22,7 @@ from verax.audit.judge.candidates import Candidate
 from verax.audit.judge.judgement import Judgement
 from verax.audit.plan import Plan
 from verax.audit.run.subject import Progress, Runner
-from verax.audit.search.effort import EFFORTS, MOST_MEMBERS, Effort
+from verax.audit.search.effort import MOST_MEMBERS, Effort
 from verax.audit.search.space import PolicySpace
 from verax.audit.search.utilities import Utilities
 from verax.game import Reporting
@@ -63,16 +63,18 @@ class FoundResponse:
         return float(self.others.mean()) < -float(judgement.evidence.others_tolerances[k])
 
 
-def search(judgement: Judgement, runner: Runner, progress: Progress) -> list[FoundResponse]:
-    """The best responses of all deviating members at three prices."""
+def search(
+    judgement: Judgement, runner: Runner, effort: Effort, progress: Progress
+) -> list[FoundResponse]:
+    """The best responses of all deviating members, at the proposed price and at two others."""
     plan = judgement.plan
-    effort = EFFORTS[plan.deviations.search]
     constant = judgement.main.chosen_by["constant"]
     prices = [
         ("proposed", judgement.choice, judgement.multiplier, effort.generations),
         ("constant", constant, constant.best[0], effort.compared),
         ("none", constant, 0.0, effort.compared),
     ]
+    prices = [one for one in prices if one[-1]]
     members = _members(judgement)
     found: list[FoundResponse] = []
     for name, candidate, multiple, generations in prices:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from verax.audit.judge.judgement import Judgement
 from verax.audit.run.subject import Progress, Subject
 from verax.audit.search.coalitions import FoundPair, search_pairs
-from verax.audit.search.effort import EFFORTS, QUICK_WORK, searches_together
+from verax.audit.search.effort import effort_of, searches_together
 from verax.audit.search.everybody import FoundEquilibrium, price_of, search_equilibria
 from verax.audit.search.responses import FoundResponse, judged, search
 from verax.audit.search.utilities import Utilities
@@ -43,7 +43,7 @@ def searched(
 ) -> SearchResults:
     """Search for what gains most at the judged prices, or read it where it was found before.
 
-    Nothing is searched if the plan says so, or if a quick search is asked where a run takes long.
+    Where a run takes long, a quick search looks at single members alone, or at nothing.
     """
     plan = judgement.plan
     if plan.deviations.search == "off":
@@ -55,14 +55,15 @@ def searched(
         if kept["of"] == of:
             return _from_json(kept)
     runner = subject.runner(plan)
-    if plan.deviations.search == "quick" and runner.work > QUICK_WORK:
+    effort = effort_of(plan, runner.work)
+    if effort is None:
         return SearchResults()
     rule, price = price_of(judgement, "proposed")
     allowances = np.repeat(judgement.allowances, plan.blocks.lengths, axis=0)
     utilities = Utilities(plan, runner, rule, price, allowances)
-    together, effort = searches_together(plan), EFFORTS[plan.deviations.search]
+    together = searches_together(plan) and effort.compared > 0
     found = SearchResults(
-        search(judgement, runner, progress),
+        search(judgement, runner, effort, progress),
         _absences(judgement, utilities),
         search_pairs(judgement, utilities, effort, progress) if together else [],
         search_equilibria(judgement, runner, effort, progress) if together else [],

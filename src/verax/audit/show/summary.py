@@ -71,7 +71,7 @@ def summarise(judgement: Judgement, found: SearchResults, folder: Path) -> dict[
         "members_words": _members_words(judgement),
         "similarity": similarity,
         "diverged": {d.describe(plan.rounds): r for d, r in evidence.diverged.items()},
-        "not_tried": not_tried(plan),
+        "not_tried": not_tried(plan, shown),
         "versions": {name: value for name, value in judgement.versions.items() if name != "data"},
     }
 

@@ -13,7 +13,6 @@ from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import interval, seeds_needed
 from verax.audit.judge.worth import range_words, worth_sentence
 from verax.audit.plan import Plan
-from verax.audit.search.effort import searches_together
 
 #: From which share of the honest reward on a leak by noise is worth a sentence.
 NOTICEABLE = 0.01
@@ -55,10 +54,10 @@ def verdict(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
     return sentences + _precision(judgement) + _noise(judgement, tables) + _advice(judgement)
 
 
-def not_tried(plan: Plan) -> list[str]:
-    """What the audit did not try, as the report lists it."""
+def not_tried(plan: Plan, tables: dict[str, Any]) -> list[str]:
+    """What the audit did not try, as the report lists it; `tables` are those of the summary."""
     missing = ["three or more members deviating together", *_NEVER_TRIED]
-    if plan.deviations.search == "off" or not searches_together(plan):
+    if not tables["pairs"]:
         missing.insert(0, "two members deviating together")
     if plan.app.folder:
         missing.insert(0, "other samples than the app's own, such as a larger batch")
