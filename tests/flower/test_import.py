@@ -36,7 +36,7 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(missing):
     done = python("from verax.flower import PaidStrategy", [missing])
     assert done.returncode == 1
     assert f"needs {missing}" in done.stderr
-    assert "pip install 'verax[flower]'" in done.stderr
+    assert "pip install '.[flower]'" in done.stderr
 
 
 def test_the_mods_load_no_database():

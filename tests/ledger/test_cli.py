@@ -272,7 +272,7 @@ def test_without_the_extra_the_command_says_what_to_install(tmp_path):
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert "pip install 'verax[ledger]'" in done.stderr
+    assert "pip install '.[ledger]'" in done.stderr
 
 
 def test_the_command_line_loads_no_database():

@@ -112,7 +112,7 @@ def _run_app(
     try:
         from verax.apps.api import audit_app
     except ImportError:
-        raise ValueError("--app needs pip install 'verax[flower]'") from None
+        raise ValueError("--app needs pip install '.[flower]' in a clone of Verax") from None
     from verax.memory import memory_of
 
     folder = given.pop("app", "") or (start.app.folder if start else "")

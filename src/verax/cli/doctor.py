@@ -89,7 +89,9 @@ def examine() -> Iterator[Finding]:
         required=True,
     )
     for extra, (purpose, packages) in _EXTRAS.items():
-        yield _packages(f"extra {extra}", purpose, packages, f"pip install 'verax-fl[{extra}]'")
+        yield _packages(
+            f"extra {extra}", purpose, packages, f"pip install '.[{extra}]'  (in a clone)"
+        )
     yield _packages("PyTorch", "apps that use it", ("torch",), "pip install torch")
     for program, purpose, package in (
         ("psql", "look at books on PostgreSQL", "postgresql-client"),
@@ -124,6 +126,6 @@ def _show(findings: list[Finding]) -> None:
     table = Table("", "what", "for", "version, or the command that brings it", box=None)
     for one in findings:
         mark = "✓" if one.version else "✗" if one.required else "–"
-        # As plain text: rich would read the brackets of `verax-fl[flower]` as markup.
+        # As plain text: rich would read the brackets of `.[flower]` as markup.
         table.add_row(*map(Text, (mark, one.name, one.purpose, one.version or one.remedy)))
     Console().print(table)

@@ -47,6 +47,7 @@ def __getattr__(name: str) -> Any:
         if (error.name or "").startswith("verax"):
             raise
         raise ModuleNotFoundError(
-            f"verax.flower needs {error.name}, which is not installed: pip install 'verax[flower]'",
+            f"verax.flower needs {error.name}, which is not installed: pip install '.[flower]' in "
+            "a clone of Verax",
             name=error.name,
         ) from None

@@ -155,7 +155,7 @@ def _postgres(url: URL, wait: float, read_only: bool) -> Engine:
         return create_engine(url, connect_args=given)
     except (ImportError, NoSuchModuleError):
         raise BookUnavailableError(
-            "PostgreSQL needs a driver: pip install 'verax[postgres]'"
+            "PostgreSQL needs a driver: pip install 'psycopg[binary]'"
         ) from None
 
 

@@ -41,7 +41,9 @@ class Encoder:
         try:
             import tokenizers
         except ImportError:
-            raise ValueError("a text encoder needs pip install 'verax[text]'") from None
+            raise ValueError(
+                "a text encoder needs pip install '.[text]' in a clone of Verax"
+            ) from None
         self.folder = Path(folder)
         names = ("onnx/model.onnx", "model.onnx", "model.safetensors")
         files = [self.folder / name for name in names if (self.folder / name).exists()]

@@ -305,7 +305,7 @@ def _open_postgres(url: str) -> Generator[_Query]:
     try:
         import psycopg
     except ModuleNotFoundError:
-        raise OSError("PostgreSQL needs a driver: pip install 'verax[postgres]'") from None
+        raise OSError("PostgreSQL needs a driver: pip install 'psycopg[binary]'") from None
     conninfo = re.sub(r"^postgres\w*(\+\w+)?://", "postgresql://", url)
     try:
         # Nothing but PostgreSQL's own functions is found without naming its schema.

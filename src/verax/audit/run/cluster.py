@@ -59,7 +59,7 @@ def run_on_ray(
     try:
         import ray
     except ImportError:
-        raise ValueError("--on ray needs pip install 'verax[ray]'") from None
+        raise ValueError("--on ray needs pip install '.[ray]' in a clone of Verax") from None
     ours = not ray.is_initialized()
     if ours:
         _connect(ray, address, workers)

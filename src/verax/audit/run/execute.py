@@ -20,6 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from verax import __version__
 from verax.audit.plan import Plan
 from verax.audit.run.record import read_part, write_table
 from verax.audit.run.runs import all_runs
@@ -229,8 +230,12 @@ def _claim_folder(plan: Plan, fingerprint: str, folder: Path) -> None:
 
 
 def _versions() -> dict[str, str]:
-    versions = {"python": platform.python_version(), "machine": platform.machine()}
-    for name in ("verax", "jax", "jaxlib", "numpy", "scipy", "pyarrow"):
+    versions = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "verax": __version__,
+    }
+    for name in ("jax", "jaxlib", "numpy", "scipy", "pyarrow"):
         try:
             versions[name] = version(name)
         except PackageNotFoundError:

@@ -55,7 +55,8 @@ def ledger_package() -> Any:
         if (error.name or "").startswith("verax"):
             raise
         raise ValueError(
-            f"the ledger needs {error.name}, which is not installed: pip install 'verax[ledger]'"
+            f"the ledger needs {error.name}, which is not installed: pip install '.[ledger]' in a "
+            "clone of Verax"
         ) from None
     return ledger
 
