@@ -70,7 +70,8 @@ format: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/ruff format --quiet .
 
-docs: $(VENV)/.dev
+docs: $(VENV)/.dev  ## builds the site; checks its links and its spelling
+	@$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs src examples
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 build: $(VENV)/.dev

@@ -64,3 +64,12 @@ def test_make_targets_of_the_documents_exist():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         assert set(re.findall(r"^make ([a-z-]+)", page.read_text(), re.M)) <= targets
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
+def test_links_lead_somewhere(page):
+    """Files and pictures exist; `make docs` checks the anchors within pages."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for target in re.findall(r"\]\(([^)#\s]+)", text):
+        if not target.startswith(("http://", "https://", "mailto:")):
+            assert (page.parent / target).exists(), target
