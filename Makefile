@@ -11,7 +11,7 @@ PYTEST := -m pytest -n 3 --dist loadfile
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: audit test test-all test-flower coverage bench lint format docs build system-deps clean
+.PHONY: audit test test-all test-flower coverage bench lint format docs pictures build system-deps clean
 .DELETE_ON_ERROR:
 
 # What the commands need; then, on top, what working on the project needs.
@@ -73,6 +73,10 @@ format: $(VENV)/.dev
 docs: $(VENV)/.dev  ## builds the site; checks its links and its spelling
 	@$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs src examples
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+
+pictures: $(VENV)/.ready  ## draws the README's picture again
+	@$(BIN)/verax audit --out verax-audit
+	@cp verax-audit/figures/valley.png docs/valley.png
 
 build: $(VENV)/.dev
 	@rm -rf dist
