@@ -164,13 +164,20 @@ def superlink(folder: Path, settings: dict) -> list[str]:
 
 
 def supernode(folder: Path, settings: dict, i: int) -> list[str]:
-    """A SuperNode's command; its key identifies it."""
+    """A SuperNode's command; its key identifies it.
+
+    A member that has the key `member0.pem`, … in the folder signs its updates with it.
+    """
+    config = f"partition-id={i} num-partitions={settings['clients']}"
+    evidence = folder / f"member{i}.pem"
+    if evidence.exists():
+        config += f" verax-key='{evidence}'"
     return [
         *("flower-supernode", "--superlink", f"{HOST}:{settings['superlink']}"),
         *("--root-certificates", str(folder / "ca.crt")),
         *("--auth-supernode-private-key", str(folder / f"node{i}")),
         *("--host", HOST, "--port", str(settings["nodes"][i])),
-        *("--node-config", f"partition-id={i} num-partitions={settings['clients']}"),
+        *("--node-config", config),
     ]
 
 

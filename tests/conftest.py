@@ -1,4 +1,4 @@
-"""What all tests share: a cache, so that programs are compiled once, and a PostgreSQL server."""
+"""What all tests share: a cache for compiled programs, a PostgreSQL server, and a browser."""
 
 import itertools
 import os
@@ -94,3 +94,25 @@ def postgres():
     admin.close()
     server.cleanup()  # by its process id
     shutil.rmtree(folder, ignore_errors=True)
+
+
+FLAGS = (
+    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
+    "--disable-background-networking --disable-component-update --disable-sync"
+)
+
+
+@pytest.fixture(scope="module")
+def chromium(tmp_path_factory):
+    reason = "needs Chromium, chromedriver and selenium: make system-deps"
+    webdriver = pytest.importorskip("selenium.webdriver", reason=reason)
+    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if browser is None or driver is None:
+        pytest.skip(reason)
+    options = webdriver.ChromeOptions()
+    options.binary_location = browser
+    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as found:
+        yield found

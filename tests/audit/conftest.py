@@ -1,6 +1,4 @@
-"""What tests of audits share: a small audit, run once, and a browser."""
-
-import shutil
+"""What tests of audits share: a small audit, run once."""
 
 import pytest
 
@@ -41,25 +39,3 @@ SMALL = Plan.of(
 @pytest.fixture(scope="session")
 def small(tmp_path_factory):
     return audit(task_of(SMALL), SMALL, out=tmp_path_factory.mktemp("small") / "audit", workers=1)
-
-
-FLAGS = (
-    "--headless=new --no-sandbox --disable-gpu --disable-quic --no-first-run "
-    "--disable-background-networking --disable-component-update --disable-sync"
-)
-
-
-@pytest.fixture(scope="module")
-def chromium(tmp_path_factory):
-    reason = "needs Chromium, chromedriver and selenium: make system-deps"
-    webdriver = pytest.importorskip("selenium.webdriver", reason=reason)
-    browser, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if browser is None or driver is None:
-        pytest.skip(reason)
-    options = webdriver.ChromeOptions()
-    options.binary_location = browser
-    for flag in (*FLAGS.split(), f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    with webdriver.Chrome(options=options, service=webdriver.ChromeService(driver)) as found:
-        yield found

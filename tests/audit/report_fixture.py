@@ -133,6 +133,15 @@ def _payments(rng, clients):
     }
 
 
+def _spot(with_price, fine):
+    return {
+        "with_price": with_price,
+        "fine": fine,
+        "worst_share": 0.001,
+        "searched_share": 0.002,
+    }
+
+
 def make_audit(clients=3, seed=0):
     """The audit of a federation in which only the profile has a window."""
     rng = np.random.default_rng(seed)
@@ -196,6 +205,14 @@ def make_audit(clients=3, seed=0):
             }
         ],
         "absences": [],
+        "spot": {
+            "rounds": 2,
+            "calls": 2 * clients,
+            "run_calls": ROUNDS * clients,
+            "honest_levy": 0.5,
+            "options": (spot := [_spot(True, 10.0), _spot(False, 30.0)]),
+            "chosen": spot[0],
+        },
         "pairs": [
             {
                 "members": [0, 1],

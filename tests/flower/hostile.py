@@ -59,27 +59,6 @@ def array_of(data, dtype="float32", shape=(37,), stype="numpy.ndarray"):
     return Array(dtype, shape, stype, data)
 
 
-def mutated(data, rng):
-    """The bytes with a few changes: flipped, cut out, repeated, or replaced."""
-    changed = bytearray(data)
-    for _ in range(int(rng.integers(1, 6))):
-        at = int(rng.integers(0, len(changed) + 1))
-        length = int(rng.integers(0, 12))
-        kind = int(rng.integers(0, 5))
-        if kind == 0 and at < len(changed):
-            changed[at] ^= 1 << int(rng.integers(0, 8))
-        elif kind == 1:
-            del changed[at : at + length]
-        elif kind == 2:
-            changed[at:at] = changed[at : at + length] * int(rng.integers(1, 40))
-        elif kind == 3:
-            changed[at : at + length] = rng.bytes(length)
-        else:
-            piece = PIECES[int(rng.integers(0, len(PIECES)))]
-            changed[at : at + length] = piece
-    return bytes(changed)
-
-
 PIECES = [
     b"(", b")", b"[", b"]", b"{", b"}", b"'", b'"', b",", b":", b"\\", b"\n", b"\0", b"-1",
     b"9" * 30, b"'descr'", b"'shape'", b"'|O'", b"'<f8'", b"'>f4'", b"'<c8'", b"True", b"None",

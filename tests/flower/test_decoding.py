@@ -9,12 +9,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as numpy_strategies
 
+from tests.mutation import mutated
 from verax.flower.decoding import decode
 from verax.flower.replies import SentModel, check_reply
 from verax.mechanism import Arrays
 
 from .grid import LocalGrid, nodes
-from .hostile import MALFORMED, array_of, good_bytes, mutated
+from .hostile import MALFORMED, PIECES, array_of, good_bytes
 
 GOOD = [
     good_bytes(np.arange(37, dtype=np.float32)),
@@ -79,7 +80,7 @@ def fuzz(count, seed):
     rng = np.random.default_rng(seed)
     read = 0
     for k in range(count):
-        read += decoded_or_refused(array_of(mutated(GOOD[k % len(GOOD)], rng))) is not None
+        read += decoded_or_refused(array_of(mutated(GOOD[k % len(GOOD)], rng, PIECES))) is not None
     return read
 
 

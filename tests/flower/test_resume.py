@@ -10,6 +10,7 @@ from flwr.serverapp.strategy import FedAvg
 from verax.flower import PaidStrategy
 from verax.flower.checkpoints import Checkpoints
 from verax.ledger import Book, BookUnavailableError
+from verax.ledger.round import Models
 from verax.mechanism import Terms, Weights
 
 from .grid import Honest, LocalGrid, model, nodes, numpy_of, reply_to, step, terms
@@ -28,10 +29,10 @@ class DyingBook(Book):
 
     when, last = "before", 0
 
-    def post(self, federation, run, round_, reports, gram=None):
+    def post(self, federation, run, round_, *rest):
         if round_ == self.last and self.when == "before":
             raise Killed
-        receipt = super().post(federation, run, round_, reports, gram)
+        receipt = super().post(federation, run, round_, *rest)
         if round_ == self.last and self.when == "after":
             raise Killed
         return receipt
@@ -179,7 +180,7 @@ def test_the_folder_of_a_model_is_synced(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", watched)
     kept = Checkpoints(tmp_path, "spring")
-    kept.stage(1, model(), [], None)
+    kept.stage(1, model(), [], None, Models())
     assert synced == ["file", "folder", "folder"]  # the model, its folder, and the one above
     kept.promote(1)
     assert synced[3:] == ["folder"]
@@ -197,7 +198,7 @@ def test_checkpoints_keep_order_types_and_bits(tmp_path):
     kept = Checkpoints(tmp_path, "a%2F b ü")
     record = model(np.float16)
     for t in (1, 2, 3):
-        kept.stage(t, record, [], None)
+        kept.stage(t, record, [], None, Models())
         assert kept.load(t) is None
         kept.promote(t)
     assert kept.load(1) is None

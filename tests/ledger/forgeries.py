@@ -424,7 +424,8 @@ CLOSED = {
     "norms in place of a Gram matrix": (
         put(5, gram=None, reads="norms", statistics=[4.0, 3.0, 2.0]), "form"),
     "a member whom the terms do not list": (
-        insert(7, kind="join", account=4, member="d", label="d", from_round=1, run=None), "member"),
+        insert(7, kind="join", account=4, member="d", label="d", from_round=1, run=None,
+               key=None, data=None, app=None), "member"),
     "a listed member left out": (
         put(8, **{key: (lambda x: x[:2]) for key in
                   ("accounts", "statistics", "payments", "amounts")}), "unbalanced"),

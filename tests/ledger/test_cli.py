@@ -338,7 +338,7 @@ def test_witnesses_prove_and_compare(book):
     assert "the same book" in book("compare book.db all.jsonl")
     assert book("compare book.db june.note --json")["same"]
     book("create other.db --federation clinics --terms terms.toml")
-    book("post other.db", line(1, 4.0, 1.0, 1.0))
+    book("post other.db", line(1, 4.0, 1.0, 2.0))
     assert "SPLIT VIEW" in book("compare book.db other.db", code=1)
     assert book("compare other.db may.note --json", code=1)["differs"] == 6
 
@@ -359,3 +359,18 @@ def test_terms_of_the_documents_name_real_keys(book):
     assert "record 7" in book("checkpoint watched.db --add signed.note")
     assert book("settle watched.db --commit --json")["committed"]
     assert book("verify watched.db --json")["ok"]
+
+
+def test_keys_are_created_printed_and_booked(verax):
+    key = verax("key north.pem").strip()
+    assert verax("key north.pem").strip() == key, "an existing key is not replaced"
+    assert (verax.folder / "north.pem").stat().st_mode & 0o077 == 0
+    operator = verax("key operator.pem --name operator").strip()
+    assert operator.startswith("operator+")
+    verax("create book.db --federation clinics --price 0.5")
+    verax(f"join book.db north --key {key}")
+    assert "had it already" in verax(f"join book.db north --key {key}")
+    assert "another member's" in verax(f"join book.db south --key {key}", code=2)
+    assert "32 bytes in base64" in verax("join book.db west --key x", code=2)
+    (verax.folder / "none.pem").write_text("nothing")
+    assert "no Ed25519 private key" in verax("key none.pem", code=2)

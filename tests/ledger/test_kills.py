@@ -32,7 +32,7 @@ def kill(url, kills, seed, capsys, name):
     return result
 
 
-@pytest.mark.parametrize("kills", [80, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [80, pytest.param(520, marks=pytest.mark.slow)])
 def test_sqlite(path, capsys, kills):
     result = kill(path, kills, 1, capsys, "SQLite")
     assert result["where"]["before BEGIN"] > 0

@@ -12,6 +12,8 @@ import pytest
 from forgeries import chained, export_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from signed_book import signed_book
+from spot_book import spot_book
 
 from verax.ledger import Book, BookError
 from verax.ledger.export import import_book
@@ -45,7 +47,12 @@ TEXTS = st.sampled_from([
     ("[price]", 'members = ["a", "b", "c"]\n[price]'), ("[price]", "[prices]"),
     ("[price]", "allowances = [[0.5, -0.5]]\n[price]"), ("uncharged", "charged"),
     ("[weights]", "[audited]\nmessage = 'gradient'\n[weights]"), ('"settlement"', '"terms"'),
-    ('"settlement"', ""), ("starts = [\n    1,", "starts = [\n    1, 3,"), ("inf", "nan"),
+    ("required", "optional"), ("required", "none"), ("required", "x"), ("operator+", "+"),
+    ("fine = 10.0", "fine = -1.0"), ("fine = 10.0", "fine = 3.0"), ("auditor+", "x"),
+    ("tolerance = 0.001", "tolerance = 1.0"), ("refused = 5.0", "refused = inf"),
+    ("rounds = 3", "rounds = 0"), ("rounds = 3", "rounds = 2"), ("missing = 7.0", "missing = 1e30"),
+    ('"settlement"', '"time", "skip"'), ('"settlement"', '"deposit"'), ('"settlement"', ""),
+    ("starts = [\n    1,", "starts = [\n    1, 3,"), ("inf", "nan"),
 ])  # fmt: skip
 
 
@@ -54,9 +61,13 @@ def originals(tmp_path_factory):
     folder = tmp_path_factory.mktemp("originals")
     forgeries.open_book(folder / "open.db")
     forgeries.closed_book(folder / "closed.db")
+    signed_book(folder / "signed.db")
+    spot_book(folder / "spot.db")
     return (
         forgeries.contents(folder / "open.db", "clinics", folder),
         forgeries.contents(folder / "closed.db", "banks", folder),
+        forgeries.contents(folder / "signed.db", "clinics", folder),
+        forgeries.contents(folder / "spot.db", "clinics", folder),
     )
 
 
@@ -96,7 +107,7 @@ def test_both_come_to_the_same_verdict(originals, tmp_path):
     @settings(max_examples=400, suppress_health_check=list(HealthCheck))
     @given(st.data())
     def check(data):
-        records = json.loads(json.dumps(originals[data.draw(st.integers(0, 1))]))
+        records = json.loads(json.dumps(originals[data.draw(st.integers(0, 3))]))
         change(data, records)
         try:
             lines = chained(records)

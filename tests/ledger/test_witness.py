@@ -2,13 +2,16 @@
 
 import random
 import shutil
+from base64 import b64encode
+from datetime import UTC, datetime
+from hashlib import sha256
 
 import pytest
-from books import norms
+from books import norms, rewritten
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from verax.ledger import Book, BookError, Transfer
-from verax.ledger.export import export_book
+from verax.ledger.export import export_book, import_book
 from verax.ledger.notes import OPERATOR, WITNESS, Note, PublicKey, cosign, public_key
 from verax.ledger.witness import (
     check_presence,
@@ -21,7 +24,7 @@ from verax.ledger.witness import (
     witness,
 )
 from verax.mechanism import Changes, Price, Terms
-from verax.verifier import evidence, verify, verify_ed25519
+from verax.verifier import signatures, verify, verify_ed25519
 
 # The example of the C2SP document on cosignatures.
 EXAMPLE = (
@@ -50,7 +53,7 @@ def test_the_example_of_the_document_is_read_and_written():
     assert str(note) == EXAMPLE
     assert note.checkpoint.size == 20852163
     assert int.from_bytes(note.signatures[1][1][4:12], "big") == 1679315147
-    theirs = evidence.parse_note(EXAMPLE)
+    theirs = signatures.parse_note(EXAMPLE)
     assert (theirs.origin, theirs.size, theirs.root) == (
         note.checkpoint.origin,
         note.checkpoint.size,
@@ -67,8 +70,8 @@ def test_the_example_of_the_document_is_read_and_written():
 def test_what_is_no_note_is_refused_by_both(change):
     with pytest.raises(BookError):
         Note.parse(change(EXAMPLE))
-    with pytest.raises(evidence.WrongRecordError):
-        evidence.parse_note(change(EXAMPLE))
+    with pytest.raises(signatures.WrongRecordError):
+        signatures.parse_note(change(EXAMPLE))
 
 
 def test_signatures_in_plain_python_are_those_of_cryptography():
@@ -102,12 +105,12 @@ def test_signatures_that_can_be_written_in_two_ways_are_refused():
 def test_keys_are_read_as_they_are_written():
     for text in KEYS:
         assert str(PublicKey.parse(text, WITNESS)) == text
-        assert evidence.parse_key(text, WITNESS)
-        assert not evidence.parse_key(text, OPERATOR)
+        assert signatures.parse_key(text, WITNESS)
+        assert not signatures.parse_key(text, OPERATOR)
         with pytest.raises(BookError, match="not the public key of an operator"):
             PublicKey.parse(text, OPERATOR)
     for odd in ("", "north", KEYS[0][:-3], KEYS[0].replace("north", "south"), "a b+00000000+AA=="):
-        assert not evidence.parse_key(odd, WITNESS)
+        assert not signatures.parse_key(odd, WITNESS)
         with pytest.raises(BookError):
             PublicKey.parse(odd, WITNESS)
 
@@ -186,6 +189,59 @@ def test_terms_and_corrections_may_need_the_quorum_and_notice(tmp_path):
         with pytest.raises(BookError, match="notice of 3 rounds"):
             book.change_terms("clinics", new, from_round=1)
     assert verify(path).ok
+
+
+def _posted(book, round_):
+    return book.post("clinics", "first", round_, norms(4, 1))
+
+
+def _new_key(book):
+    own = b64encode(key(9).public_key().public_bytes_raw()).decode()
+    return book.join("clinics", "a", from_round=1, run="first", key=own)
+
+
+@pytest.mark.parametrize(
+    ("kind", "decide"),
+    [
+        ("deposit", lambda book: book.deposit("clinics", "a", 100, reference="d")),
+        ("key", _new_key),
+        ("skip", lambda book: _posted(book, 9)),
+        ("time", lambda book: _posted(book, 3)),
+    ],
+)
+def test_every_decision_may_need_the_quorum(tmp_path, kind, decide):
+    """A book that did not ask for it would be taken; under these terms both sides refuse it."""
+    path, free = tmp_path / "book.db", tmp_path / "free.db"
+    earlier = datetime(2020, 1, 1, tzinfo=UTC)
+    with watched(path, cosigned=(kind,)) as book:
+        book._clock = (lambda: earlier) if kind == "time" else book._clock
+        with pytest.raises(BookError, match=f"kind {kind} needs 2 of 3"):
+            decide(book)
+        book.add_checkpoint("clinics", signed_by(path, "north", "west"))
+        assert decide(book).posted
+    assert verify(path).ok
+    assert [each.kind for each in verify(path).decisions if each.kind != "time"] == {
+        "deposit": ["deposit"], "key": ["join"], "skip": ["skipped"], "time": []
+    }[kind]  # fmt: skip
+    with watched(free, cosigned=()) as book:
+        book._clock = (lambda: earlier) if kind == "time" else book._clock
+        decide(book)
+        export_book(book, "clinics", tmp_path / "free.jsonl")
+    asked = rewritten(tmp_path / "free.jsonl", lambda r: _demanding(r, kind))
+    (tmp_path / "forged.jsonl").write_bytes(asked)
+    assert "quorum" in {each.kind for each in verify(tmp_path / "forged.jsonl").findings}
+    with Book.create(tmp_path / "copy.db") as book, pytest.raises(BookError):
+        import_book(book, tmp_path / "forged.jsonl")
+
+
+def _demanding(record, kind):
+    """The record under terms that ask for the quorum."""
+    rules = Changes(witnesses=KEYS, quorum=2, cosigned=(kind,))
+    text = Terms(Price.constant(0.5), scale=2, changes=rules).to_toml()
+    if record["kind"] == "founding":
+        record["terms"] = text
+    elif record["kind"] == "round":
+        record["terms"] = sha256(text.encode()).hexdigest()
 
 
 def test_a_witness_signs_only_what_continues(tmp_path):

@@ -1,8 +1,9 @@
 """A member: it trains on its own digits. Its training code does not depend on payments.
 
-The mods are optional: `identified` tells the server which member a simulated node is, `misreport`
-replaces the true update if the run's configuration says so, and `record_updates` records the norms
-of the updates that are sent.
+The mods are optional: `signed` signs what is sent and `prescribed` makes it repeatable if the terms
+ask for it, `identified` tells the server which member a simulated node is, `misreport` replaces the
+true update if the run's configuration says so, and `record_updates` records the norms of the
+updates that are sent.
 """
 
 import time
@@ -11,9 +12,9 @@ from flwr.app import Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from flower_digits.task import evaluate, from_record, load, protocol_of, to_record, train
-from verax.flower import identified, misreport, record_updates
+from verax.flower import identified, misreport, prescribed, record_updates, signed
 
-app = ClientApp(mods=[identified, record_updates(), misreport()])
+app = ClientApp(mods=[signed(), identified, record_updates(), prescribed(), misreport()])
 
 
 @app.train()
@@ -37,6 +38,12 @@ def evaluate_(message: Message, context: Context) -> Message:
     examples = len(task.test[client][0])
     metrics = {"loss": loss, "accuracy": accuracy, "num-examples": examples}
     return Message(RecordDict({"metrics": MetricRecord(metrics)}), reply_to=message)
+
+
+def samples(context: Context):
+    """The digits that the member trains on, to which it commits for spot checks."""
+    client, task = _own(context)
+    return task.train[client]
 
 
 def _own(context: Context):

@@ -30,6 +30,7 @@ def main(grid: Grid, context: Context) -> None:
         run=config["run-name"] or None,
         checkpoints=config["checkpoints"] or None,
         patience=float(config["patience"]),
+        key=config["operator-key"] or None,
     )
     arrays = initial(task, config["seed"])
     rounds, timeout = config["num-server-rounds"], float(config["timeout"])

@@ -1,7 +1,8 @@
 """A hospital: logistic regression on its own patients, with scikit-learn.
 
-The mods are optional. `identified` tells the operator's payment layer which partition a simulated
-node has; `misreport` replaces the true update if the run's configuration says so.
+The mods are optional. If the terms ask for it, `signed` signs what is sent and `prescribed` makes
+it repeatable; `identified` tells the operator's payment layer which partition a simulated node has;
+`misreport` replaces the true update if the run's configuration says so.
 """
 
 import numpy as np
@@ -11,9 +12,9 @@ from sklearn.linear_model import SGDClassifier
 from sklearn.metrics import log_loss
 
 from hospitals.data import patients
-from verax.flower import identified, misreport
+from verax.flower import identified, misreport, prescribed, signed
 
-app = ClientApp(mods=[identified, misreport()])
+app = ClientApp(mods=[signed(), identified, prescribed(), misreport()])
 
 
 @app.train()
@@ -46,6 +47,11 @@ def evaluate(message: Message, context: Context) -> Message:
     accuracy = float(np.mean((probability > 0.5) == (y == 1)))
     metrics = MetricRecord({"loss": loss, "accuracy": accuracy, "num-examples": len(x)})
     return Message(RecordDict({"metrics": metrics}), reply_to=message)
+
+
+def samples(context: Context):
+    """What the hospital trains on, to which it commits for spot checks."""
+    return _own(context)[0]
 
 
 def _own(context: Context):

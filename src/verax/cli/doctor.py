@@ -21,6 +21,7 @@ _OLDEST = (3, 11)
 
 #: What each extra is for, and the packages that it installs.
 _EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "console": ("pages for operators and members", ("starlette", "uvicorn", "sqlalchemy")),
     "flower": ("audit, charge and rehearse Flower apps", ("flwr", "ray", "sqlalchemy")),
     "ledger": ("keep and read books", ("sqlalchemy", "cryptography")),
     "postgres": ("keep books on PostgreSQL", ("psycopg",)),

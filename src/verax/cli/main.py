@@ -8,7 +8,18 @@ import sys
 import typer
 
 from verax import __version__
-from verax.cli import audit, bounds, data, doctor, example, ledger, reproduce, watch
+from verax.cli import (
+    audit,
+    bounds,
+    console,
+    data,
+    doctor,
+    example,
+    ledger,
+    reproduce,
+    spot_check,
+    watch,
+)
 from verax.quiet import NO_TELEMETRY
 from verax.text import printable
 
@@ -28,9 +39,12 @@ app = typer.Typer(
 )
 app.command("audit")(audit.audit)
 app.command("bounds")(bounds.bounds)
+app.command("commit")(spot_check.commit)
 app.command("doctor")(doctor.doctor)
 app.command("reproduce")(reproduce.reproduce)
+app.command("spot-check")(spot_check.spot_check)
 app.command("watch")(watch.watch)
+app.add_typer(console.app, name="console")
 app.add_typer(data.app, name="data")
 app.add_typer(example.app, name="example")
 app.add_typer(ledger.app, name="ledger")

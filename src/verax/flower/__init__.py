@@ -1,7 +1,7 @@
 """The payment layer on Flower: a wrapped strategy measures, charges and books every round.
 
 Needs the extra `flower`, which includes the ledger. Submodules are imported on first use: `verax`
-works without Flower, and a ClientApp that uses only the mods loads no database.
+works without Flower, and a ClientApp whose mods do not sign loads no database.
 """
 
 from __future__ import annotations
@@ -14,27 +14,42 @@ if TYPE_CHECKING:
     from verax.flower.local import run_in_process
     from verax.flower.mods import identified, misreport, record_updates
     from verax.flower.pairing import paired
+    from verax.flower.prescribing import prescribed
+    from verax.flower.signing import signed
     from verax.flower.strategy import PaidStrategy
+    from verax.flower.trackers import MLflowTracker, TensorBoardTracker, Tracker, WandbTracker
 
 __all__ = [
+    "MLflowTracker",
     "PaidStrategy",
+    "TensorBoardTracker",
+    "Tracker",
+    "WandbTracker",
     "identified",
     "misreport",
     "paired",
+    "prescribed",
     "record_updates",
     "rehearsal",
     "run_in_process",
+    "signed",
 ]
 
 _MODULES = {
+    "MLflowTracker": "verax.flower.trackers",
     "PaidStrategy": "verax.flower.strategy",
+    "TensorBoardTracker": "verax.flower.trackers",
+    "Tracker": "verax.flower.trackers",
+    "WandbTracker": "verax.flower.trackers",
     "identified": "verax.flower.mods",
     "misreport": "verax.flower.mods",
     "paired": "verax.flower.pairing",
+    "prescribed": "verax.flower.prescribing",
     "record_updates": "verax.flower.mods",
     # An app's `server_app.py` needs one import for whatever it does with payments.
     "rehearsal": "verax.apps",
     "run_in_process": "verax.flower.local",
+    "signed": "verax.flower.signing",
 }
 
 

@@ -27,6 +27,8 @@ from numpy.typing import NDArray
 from verax.files import rename, sync_folder, write_with
 from verax.flower.log import log
 from verax.ledger import Report
+from verax.ledger.forms import Statement
+from verax.ledger.round import Models
 from verax.text import shown
 
 Gram = NDArray[np.float64] | None
@@ -64,7 +66,12 @@ class Checkpoints:
         self._own = f"{os.getpid()}-{secrets.token_hex(4)}"
 
     def stage(
-        self, round_: int, arrays: ArrayRecord, reports: Sequence[Report], gram: Gram
+        self,
+        round_: int,
+        arrays: ArrayRecord,
+        reports: Sequence[Report],
+        gram: Gram,
+        models: Models,
     ) -> None:
         """Store the model after a round that is about to be posted."""
         new = not self._folder.exists()
@@ -73,6 +80,7 @@ class Checkpoints:
         }
         parts["names"] = _json_array(list(arrays))
         parts["reports"] = _json_array([asdict(report) for report in reports])
+        parts["models"] = _json_array(models)
         if gram is not None:
             parts["gram"] = gram
         write_with(self._staged(round_), lambda file: np.savez(file, **parts))
@@ -94,7 +102,7 @@ class Checkpoints:
         """Remove the model of a round that could not be posted."""
         self._staged(round_).unlink(missing_ok=True)
 
-    def recover(self, round_: int, is_booked: Callable[[list[Report], Gram], bool]) -> None:
+    def recover(self, round_: int, is_booked: Callable[[list[Report], Gram, Models], bool]) -> None:
         """Find the model of a booked round that was not renamed any more.
 
         Args:
@@ -106,11 +114,12 @@ class Checkpoints:
         for path in sorted(self._folder.glob(f"{self._path(round_).stem}.*.staged.npz")):
             try:
                 with np.load(BytesIO(path.read_bytes()), allow_pickle=False) as stored:
-                    reports = [Report(**one) for one in json.loads(stored["reports"].tobytes())]
+                    reports = [_report(one) for one in json.loads(stored["reports"].tobytes())]
+                    models = Models(*json.loads(stored["models"].tobytes()))
                     gram = stored.get("gram")
             except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile):
                 continue  # it was not written to its end, or belongs to nobody
-            if is_booked(reports, gram):
+            if is_booked(reports, gram, models):
                 self._promote(path, round_)
                 return
 
@@ -141,6 +150,11 @@ class Checkpoints:
 
     def _staged(self, round_: int) -> Path:
         return self._folder / f"round-{round_:09d}.{self._own}.staged.npz"
+
+
+def _report(table: dict[str, Any]) -> Report:
+    statement = table.pop("statement")
+    return Report(**table, statement=None if statement is None else Statement(*statement))
 
 
 def _json_array(value: Any) -> NDArray[np.uint8]:

@@ -14,6 +14,7 @@ from verax.flower.identity import Member, Roster
 from verax.flower.log import log
 from verax.flower.mods import take_partition
 from verax.flower.replies import Reply, SentModel
+from verax.ledger.forms import Statement
 from verax.mechanism import Terms
 
 _SUPERLINK = 1  # the node id of errors that the grid itself makes
@@ -43,6 +44,7 @@ class Asked(Request):
         norm: ‖reply − sent‖².
         weight: N w_i, its share of the aggregate times the number of replies that count.
         effective: (1 + E_i) w_i, by how much its update counts for its charge.
+        statement: what the member signed, if its signature is valid.
     """
 
     sent: SentModel
@@ -50,6 +52,7 @@ class Asked(Request):
     norm: float = math.nan
     weight: float = 1.0
     effective: float = 1.0
+    statement: Statement | None = None
 
     @property
     def effective_norm(self) -> float:

@@ -57,6 +57,14 @@ def example_count(content: RecordDict, key: str | None, limits: Weights) -> int:
     return int(count)
 
 
+def stated_examples(content: RecordDict, key: str | None) -> int:
+    """The example count that a member signs with its reply: 0 if the reply has no valid one."""
+    count = the_metrics(content).get(key or "")
+    if isinstance(count, int | float) and 0 <= count <= 2**53 and count == int(count):
+        return int(count)
+    return 0
+
+
 def averageable(
     contents: Sequence[RecordDict],
     names: Sequence[str],

@@ -1,9 +1,11 @@
-"""The outcome of a booked round, as Flower metrics and as lines of the log."""
+"""The outcome of a booked round, as Flower metrics, as lines of the log and for trackers."""
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 from flwr.app import MetricRecord
 
@@ -11,7 +13,7 @@ from verax.flower.log import log
 from verax.flower.matching import Asked
 from verax.ledger import Receipt
 from verax.ledger.money import format_units
-from verax.mechanism import Terms
+from verax.mechanism import Status, Terms
 
 
 def round_metrics(
@@ -58,3 +60,28 @@ def log_round(
         log.log(level, "\t%s: %s; pays %s, owes %s", label, text, paid, owed)
         if name in alarms:
             log.warning("Verax ALARM: %s sent %s", label, alarms[name])
+
+
+def tracked_values(
+    asked: Sequence[Asked],
+    receipt: Receipt,
+    balances: Mapping[str, int],
+    alarms: Mapping[str, str],
+    terms: Terms,
+) -> dict[str, float]:
+    """What trackers log of a round, by the names in `verax.flower.trackers`."""
+    result: dict[str, float] = {}
+    unit = 10.0**terms.scale
+    for one in asked:
+        name, prefix = one.member.id, f"verax/{one.member.label or one.member.id}"
+        if one.reply.status == "ok":
+            result[f"{prefix}/squared_norm"] = one.norm
+        result[f"{prefix}/payment"] = receipt.amounts.get(name, 0) / unit
+        result[f"{prefix}/balance"] = balances.get(name, 0) / unit
+    counts = Counter(one.reply.status for one in asked)
+    # The book counts members as missing that the terms list and that could not be asked.
+    counts["missing"] += len(receipt.amounts.keys() - {one.member.id for one in asked})
+    for status in get_args(Status):
+        result[f"verax/{status}"] = counts[status]
+    result["verax/alarms"] = len(alarms)
+    return result

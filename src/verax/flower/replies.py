@@ -108,7 +108,7 @@ def check_reply(
             return Reply("error", f"error {message.error.code}")
         if not message.has_content():
             return Reply("rejected", "no content")
-        arrays, record = _arrays(message.content, sent)
+        arrays, record = model_arrays(message.content, sent)
         examples = example_count(message.content, count_key, limits or Weights())
         others = {
             name: other
@@ -121,7 +121,9 @@ def check_reply(
     return Reply("ok", content=content, arrays=arrays, examples=examples)
 
 
-def _arrays(content: RecordDict, sent: SentModel) -> tuple[tuple[NDArray[Any], ...], ArrayRecord]:
+def model_arrays(
+    content: RecordDict, sent: SentModel
+) -> tuple[tuple[NDArray[Any], ...], ArrayRecord]:
     """The charged arrays, and the array record as the strategy may see it."""
     records = content.array_records
     if len(records) != 1:

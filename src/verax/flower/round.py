@@ -17,6 +17,7 @@ from verax.flower.log import log
 from verax.flower.matching import Asked, same_content, with_content
 from verax.flower.metrics import averageable, only
 from verax.flower.replies import Reply, check_reply, rejected
+from verax.flower.statements import Signatures, take_statement
 from verax.flower.weighing import (
     ReplyWeights,
     fixed_weights,
@@ -47,9 +48,14 @@ class Collected:
     """The members that were asked in a round, sorted by id, and their replies."""
 
     def __init__(
-        self, asked: list[Asked], weights: ReplyWeights, terms: Terms, round_: int
+        self,
+        asked: list[Asked],
+        weights: ReplyWeights,
+        terms: Terms,
+        round_: int,
+        signatures: Signatures | None = None,
     ) -> None:
-        self.asked = asked
+        self.asked, self._signatures = asked, signatures
         self._weights, self._terms, self._round = weights, terms, round_
         # Of all asked members, before weighing; zero where nothing was measured.
         self._measured: Statistics[NDArray[np.float64]] = Statistics(np.zeros(len(asked)))
@@ -77,6 +83,9 @@ class Collected:
             if one.replies:
                 self._check(one)
         self._measure()
+        if self._signatures is not None:
+            for one in self.asked:
+                self._signatures.compare_norm(one)
         self.weigh()
 
     def to_aggregate(self, chosen: Sequence[Asked], *, with_metrics: bool = True) -> list[Message]:
@@ -114,13 +123,17 @@ class Collected:
         """What is posted: one report per member, and the Gram matrix of the ok updates if read."""
         statistics = self.statistics
         assert statistics.norms is not None
+        by_examples = self._terms.weights.kind == "reported" and self._weights.by_count
         reports: list[Report] = []
         for one, norm in zip(self.asked, statistics.norms.tolist(), strict=True):
-            if one.reply.status == "ok":
+            id_, reply = one.member.id, one.reply
+            if reply.status == "ok":
                 value = norm if statistics.gram is None else None
-                reports.append(Report(one.member.id, "ok", value, one.weight))
+                examples = reply.examples if by_examples else None
+                report = Report(id_, "ok", value, one.weight, "", examples, one.statement)
             else:
-                reports.append(Report(one.member.id, one.reply.status, reason=one.reply.reason))
+                report = Report(id_, reply.status, reason=reply.reason, statement=one.statement)
+            reports.append(report)
         if statistics.gram is None:
             return reports, None
         ok = [k for k, one in enumerate(self.asked) if one.reply.status == "ok"]
@@ -134,7 +147,10 @@ class Collected:
             log.warning("Verax: %s sent the same reply more than once", one.member.label)
         reported = self._terms.weights.kind == "reported"
         key = self._weights.count_key if reported else None
+        statement = take_statement(one.message)
         one.reply = check_reply(one.message, one.sent, key, self._terms.weights)
+        if self._signatures is not None:
+            self._signatures.check(one, statement)
         if one.reply.status == "error":
             log.warning("Verax: %s: %s", one.member.label, shown(one.message.error.reason, 500))
         elif one.reply.status == "ok" and self._weights.loss_key is not None:

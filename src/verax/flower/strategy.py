@@ -21,18 +21,23 @@ from verax.flower.aggregation import aggregate
 from verax.flower.agreement import agreed_terms, check_chargeable
 from verax.flower.alarm import Alarm, norms_of
 from verax.flower.checkpoints import Checkpoints, Gram, check_run_name, resumed_model
+from verax.flower.digest import record_digest
 from verax.flower.evaluation import evaluations
+from verax.flower.evidence import ServerEvidence, digest_before
 from verax.flower.fit import check_norms, check_rounds
 from verax.flower.identity import Identity, Member, Node, Roster, node_of
 from verax.flower.log import log
 from verax.flower.matching import Asked, Request, identified, match_replies
 from verax.flower.members_only import MembersOnly
-from verax.flower.outcome import log_round, round_metrics
+from verax.flower.outcome import log_round, round_metrics, tracked_values
+from verax.flower.prescribing import common_config, with_seeds
 from verax.flower.replies import SentModel
 from verax.flower.round import Collected
+from verax.flower.trackers import Tracker, Trackers
 from verax.flower.unpaid import is_unpaid
 from verax.flower.weighing import innermost, reply_weights
 from verax.ledger import Book, BookError, BookUnavailableError, Receipt, Report
+from verax.ledger.round import Models
 from verax.mechanism import Terms
 
 _POLL_SECONDS = 0.2
@@ -55,6 +60,8 @@ class PaidStrategy(Strategy):
             `node`.
         patience: the seconds to wait for nodes before a round ends with an error.
         alarm: raises alarms for sudden changes of norms.
+        key: the operator's private key (PEM) for receipts, if the terms name its public key.
+        trackers: get norms, payments and balances after each round (`verax.flower.trackers`).
 
     Example:
         >>> import tempfile, os
@@ -78,6 +85,8 @@ class PaidStrategy(Strategy):
         identity: Identity = "auto",
         patience: float = 600.0,
         alarm: Alarm | None = None,
+        key: str | Path | None = None,
+        trackers: Iterable[Tracker] = (),
     ) -> None:
         super().__init__()
         self.strategy, self.federation = strategy, federation
@@ -92,16 +101,19 @@ class PaidStrategy(Strategy):
         self.book = ledger if isinstance(ledger, Book) else Book.create(ledger)
         self.terms = agreed_terms(self.book, federation, given)
         check_chargeable(strategy, self.terms)
+        self._evidence = ServerEvidence(self.book, federation, key)
+        self._evidence.receipts.check_key(self.terms)
         if self.terms.audited is None:
             log.info("Verax: the terms have no [audited]: nothing says what they were audited for")
         self._run, self._folder = run, checkpoints
         self._checkpoints: Checkpoints | None = None
         self._identity: Identity = identity
         self._patience, self._alarm = patience, alarm or Alarm()
+        self._trackers = Trackers(trackers)
         self._run_roster: Roster | None = None
         self._asked: dict[int, list[Asked]] = {}
         self._evaluating: dict[int, list[Request]] = {}
-        self._arrays = ArrayRecord()
+        self._arrays, self._before = ArrayRecord(), ""
         self._completed = 0  # rounds of the run that an earlier start completed
 
     def __repr__(self) -> str:
@@ -198,10 +210,16 @@ class PaidStrategy(Strategy):
                 models[id(record)] = SentModel.of(name, record, terms.arrays)
             asked.append(Asked(member, message.metadata, models[id(record)]))
         self._refuse_unasked(terms, round_, members, asked)
+        self._before = digest_before(terms, models.values(), arrays)
         if asked:  # from now on the terms of this round are fixed
-            self.book.open_round(self.federation, self.run, round_)
+            sent = None if terms.spot is None else common_config(messages)
+            self.book.open_round(self.federation, self.run, round_, sent)
+            if terms.spot is not None:
+                opening = self.book.opening(self.federation, self.run, round_)
+                messages = with_seeds(messages, members, opening)
         self._asked = {round_: asked}
-        return messages
+        count_key = reply_weights(self.strategy, terms).count_key
+        return self._evidence.requests(messages, members, self.run, round_, count_key)
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -216,7 +234,10 @@ class PaidStrategy(Strategy):
         terms = self.book.terms(self.federation, round_, self.run)
         match_replies(asked, replies, round_)
         asked = identified(asked, self._roster, terms, round_)
-        collected = Collected(asked, reply_weights(self.strategy, terms), terms, round_)
+        self._evidence.receipts.delivered(one.member.id for one in asked if one.replies)
+        weights = reply_weights(self.strategy, terms)
+        signatures = self._evidence.signatures(self.run, round_, self._before, weights.count_key)
+        collected = Collected(asked, weights, terms, round_, signatures)
         collected.receive()
         check_norms(terms, round_, collected.ok)
         arrays, metrics = aggregate(self.strategy, round_, collected)
@@ -224,9 +245,11 @@ class PaidStrategy(Strategy):
             collected.discard_all()
         reports, gram = collected.reports()
         receipt = self._post(round_, reports, gram, self._arrays if arrays is None else arrays)
+        self._evidence.receipts.add((one.member.id for one in asked), receipt.sequence)
         balances = self.book.balances(self.federation)
         alarms = self._alarm.update({one.member.id: one.effective_norm for one in collected.ok})
         log_round(round_, asked, receipt, balances, alarms, terms)
+        self._trackers.log(round_, tracked_values(asked, receipt, balances, alarms, terms))
         return arrays, round_metrics(asked, receipt, balances, alarms, metrics, terms)
 
     # Evaluation
@@ -247,7 +270,7 @@ class PaidStrategy(Strategy):
         self._evaluating = {
             round_: [Request(members[m.metadata.dst_node_id], m.metadata) for m in messages]
         }
-        return messages
+        return self._evidence.requests(messages, members, self.run, round_, None)
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
@@ -256,6 +279,7 @@ class PaidStrategy(Strategy):
         round_ = self._completed + server_round
         asked = self._evaluating.pop(round_, [])
         match_replies(asked, replies, round_)
+        self._evidence.receipts.delivered(one.member.id for one in asked if one.replies)
         weights = reply_weights(self.strategy, self.terms)
         valid = evaluations(asked, weights.count_key, self.terms.weights)
         try:
@@ -277,10 +301,13 @@ class PaidStrategy(Strategy):
         if not self.book.last_round(self.federation, self._run):
             return
         names = {account.number: account.member for account in self.book.members(self.federation)}
+        last: tuple[Sequence[str], int] = ((), 0)
         for record in self.book.records(self.federation):
             content = record.content
             if content["kind"] == "round" and content["run"] == self._run:
                 self._alarm.update(norms_of(content, names))
+                last = [names[number] for number in content["accounts"]], record.sequence
+        self._evidence.receipts.add(*last)
 
     def _resume(self, initial: ArrayRecord) -> ArrayRecord:
         """The model after the last round in the book, if it is stored; else the initial one."""
@@ -344,10 +371,11 @@ class PaidStrategy(Strategy):
         self, round_: int, reports: Sequence[Report], gram: Gram, after: ArrayRecord
     ) -> Receipt:
         """Book the round, with the model after it stored before and named after the post."""
+        models = Models(self._before, record_digest(after))
         if self._checkpoints is not None:
-            self._checkpoints.stage(round_, after, reports, gram)
+            self._checkpoints.stage(round_, after, reports, gram, models)
         try:
-            receipt = self.book.post(self.federation, self.run, round_, reports, gram)
+            receipt = self.book.post(self.federation, self.run, round_, reports, gram, models)
         except (BookError, BookUnavailableError, ValueError) as error:
             if self._checkpoints is not None:
                 self._checkpoints.discard(round_)
@@ -362,9 +390,10 @@ class PaidStrategy(Strategy):
             log.info("Verax: round %d was in the book already; nothing is charged again", round_)
         return receipt
 
-    def _is_booked(self, round_: int, reports: list[Report], gram: Gram) -> bool:
+    def _is_booked(self, round_: int, reports: list[Report], gram: Gram, models: Models) -> bool:
         """Whether a round that is in the book has these reports: then a post changes nothing."""
         try:
-            return not self.book.post(self.federation, self.run, round_, reports, gram).posted
+            known = self.book.post(self.federation, self.run, round_, reports, gram, models)
+            return not known.posted
         except (BookError, ValueError):
             return False

@@ -9,6 +9,7 @@ from verax.ledger.engine import BookError, BookUnavailableError
 from verax.ledger.queries import OverLimit
 from verax.ledger.records import Record
 from verax.ledger.round import Report
+from verax.ledger.spot_booking import SpotReport
 from verax.ledger.state import Account
 from verax.ledger.store import Receipt
 
@@ -21,5 +22,6 @@ __all__ = [
     "Receipt",
     "Record",
     "Report",
+    "SpotReport",
     "Transfer",
 ]

@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike
 from sqlalchemy import Connection
 
 from verax.ledger.checks import check, check_terms
-from verax.ledger.decisions import Decisions
 from verax.ledger.engine import BookError
+from verax.ledger.evidence import check_statements
 from verax.ledger.names import check_name
 from verax.ledger.records import (
     JoinRecord,
@@ -30,8 +30,10 @@ from verax.ledger.records import (
     decode,
 )
 from verax.ledger.reports import match_reports, new_members, ordered_gram, refuse_difference
-from verax.ledger.round import Report, charged, draft_round
+from verax.ledger.round import UNKNOWN_MODELS, Models, Report, charged, draft_round
 from verax.ledger.schema import qualified
+from verax.ledger.spot import opening_hash
+from verax.ledger.spot_booking import SpotBooking
 from verax.ledger.state import ESCROW, FederationState
 from verax.ledger.store import (
     Receipt,
@@ -44,7 +46,7 @@ from verax.ledger.tree import leaf_hash
 from verax.mechanism import Terms, rule_named
 
 
-class Book(Decisions):
+class Book(SpotBooking):
     """The books of one or more federations.
 
     Example:
@@ -116,8 +118,11 @@ class Book(Decisions):
         *,
         from_round: int = 1,
         run: str | None = None,
+        key: str | None = None,
+        data: str | None = None,
+        app: str | None = None,
     ) -> Receipt:
-        """Add a member, or change its label; the same call again changes nothing.
+        """Add a member, or change its label or key; the same call again changes nothing.
 
         Args:
             federation: its name.
@@ -125,19 +130,22 @@ class Book(Decisions):
             label: the name that people use; by default the id.
             from_round: the first round that the member may take part in, …
             run: … in this run, and every round of other runs; without a run, in every run.
+            key: the public key (Ed25519, base64) of its statements; None keeps the one it has.
+            data: its commitment to its data, for spot checks; None keeps the one it has.
+            app: its commitment to its app; None keeps the one it has.
         """
         check_name("member", member)
         label = check_name("label", label or member)
 
         def build(state: FederationState) -> list[JoinRecord]:
             number = state.by_member.get(member)
-            old = None if number is None else state.accounts[number]
-            if old and old.number and old.left_round is None:
-                now = (label, from_round, run)
-                if (old.label, old.from_round, old.from_run) == now:
-                    return []
-            next_number = len(state.accounts) if old is None else max(old.number, 1)
-            return [JoinRecord(next_number, member, label, from_round, run)]
+            old = state.accounts[ESCROW if number is None else number]  # escrow has no key
+            given = (label, from_round, run, key or old.key, data or old.data, app or old.app)
+            known = (old.label, old.from_round, old.from_run, old.key, old.data, old.app)
+            if old.number and old.left_round is None and given == known:
+                return []
+            next_number = len(state.accounts) if number is None else max(number, 1)
+            return [JoinRecord(next_number, member, *given)]
 
         return self._change(federation, build)
 
@@ -191,17 +199,25 @@ class Book(Decisions):
 
     # Rounds
 
-    def open_round(self, federation: str, run: str, round_: int) -> Receipt:
+    def open_round(
+        self, federation: str, run: str, round_: int, config: str | None = None
+    ) -> Receipt:
         """Record that a round was configured: the terms in force now apply to it.
 
         Called before the updates of the round are known, so that nobody can choose a price after
         having seen them. The same call again changes nothing.
+
+        Args:
+            federation: its name.
+            run: which training run.
+            round_: t.
+            config: the digest of the configuration that all members are sent, for spot checks.
         """
 
         def build(state: FederationState) -> list[OpeningRecord]:
             if (run, round_) in state.opened or (run, round_) in state.rounds:
                 return []
-            return [OpeningRecord(run, round_, state.version(round_).hash)]
+            return [OpeningRecord(run, round_, state.version(round_).hash, config)]
 
         return self._change(federation, build)
 
@@ -212,6 +228,7 @@ class Book(Decisions):
         round_: int,
         reports: Sequence[Report],
         gram: ArrayLike | None = None,
+        models: Models = UNKNOWN_MODELS,
     ) -> Receipt:
         """Charge a round by its terms and book it, completely or not at all.
 
@@ -228,6 +245,7 @@ class Book(Decisions):
             reports: one per member, in any order.
             gram: ⟨m_i, m_j⟩ of the ok updates as they counted, in the order of the reports, for
                 the rules that read it.
+            models: the digests of the model before and after the round.
         """
         check_name("run", run)
         if type(round_) is not int or not 1 <= round_ < 2**63:
@@ -240,14 +258,18 @@ class Book(Decisions):
             if known is not None:
                 record = self._record(connection, state, known[0])
                 assert isinstance(record.body, RoundRecord)
-                refuse_difference(state, record.body, reports, gram)
+                refuse_difference(state, record.body, reports, gram, models)
                 return make_receipt(state, record, posted=False)
             version = state.version(round_, run)
             for report in reports:
                 check_name("member", report.member)
             self._append(connection, state, new_members(state, version, run, round_, reports))
             rows = match_reports(state, version, round_, reports)
-            draft = draft_round(version, run, round_, rows, ordered_gram(gram, rows, reports))
+            matrix = ordered_gram(gram, rows, reports)
+            draft = draft_round(version, run, round_, rows, matrix, models)
+            keys = {account.number: account.key for account, _ in rows}
+            opening = opening_hash(state, run, round_)
+            check_statements(federation, keys, version.terms, draft, opening, signatures=True)
             return self._append(connection, state, [charged(state, version.terms, draft)])
 
         return self._write(federation, work)

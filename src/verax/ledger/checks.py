@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import pairwise
 
-from verax.ledger import records
+from verax.ledger import records, spot
 from verax.ledger.engine import BookError
+from verax.ledger.evidence import check_statements
 from verax.ledger.money import MAX_AMOUNT
 from verax.ledger.names import as_seen
-from verax.ledger.notes import WITNESS, Note, PublicKey
+from verax.ledger.notes import OPERATOR, WITNESS, Note, PublicKey
 from verax.ledger.round import check_charge, check_round
 from verax.ledger.state import ESCROW, FederationState, parse_terms
 from verax.mechanism import Terms
@@ -27,11 +28,14 @@ def check(
     Args:
         state: the federation before the record.
         record: the next one.
-        charges: whether payments and amounts of rounds are computed again.
+        charges: whether payments and amounts of rounds are computed again, and the signatures of
+            members verified.
         rules: rules of the form `module:name` that may be imported for it.
     """
     _check_place(state, record)
     body = record.body
+    if record.time < state.time and not isinstance(body, records.CheckpointRecord):
+        _check_cosigned(state, "time")
     match body:
         case records.FoundingRecord():
             check_terms(parse_terms(body.terms))
@@ -44,9 +48,16 @@ def check(
                 raise BookError(f"account {body.account} does not exist")
         case records.OpeningRecord():
             _check_opening(state, body)
+            spot.check_open(state, body.run)
         case records.RoundRecord():
             _check_run(state, body.run)
+            spot.check_open(state, body.run)
             version = check_round(state, body)
+            if body.round > 1 and (body.run, body.round - 1) not in state.rounds:
+                _check_cosigned(state, "skip")
+            keys = {number: state.accounts[number].key for number in body.accounts}
+            opening = spot.opening_hash(state, body.run, body.round)
+            check_statements(state.name, keys, version.terms, body, opening, signatures=charges)
             if charges:
                 check_charge(state, version.terms, body, rules)
         case records.DepositRecord():
@@ -57,17 +68,29 @@ def check(
             _check_settlement(state, body)
         case records.CheckpointRecord():
             _check_checkpoint(state, body)
+        case records.ClosingRecord():
+            spot.check_closing(state, body)
+        case records.DrawRecord():
+            spot.check_draw(state, body)
+        case records.SpotCheckRecord():
+            spot.check_report(state, body)
+            if charges:
+                spot.check_fine(state, body)
 
 
 def check_terms(terms: Terms) -> None:
     """Refuse terms by which an update of squared norm 1 costs more than a book can hold.
 
-    The same limit holds for the fee and the allowances. Witnesses must have valid keys.
+    The same limit holds for the fee and the allowances. Keys must be valid.
     """
     limit = MAX_AMOUNT / 10**terms.scale
     values = {
         "price": max(max(row) for row in terms.price.values),
         "policy.fee": terms.policy.fee,
+        **{
+            f"spot.{name}": 0.0 if terms.spot is None else getattr(terms.spot, name)
+            for name in ("refused", "mismatch", "missing")
+        },
         "allowance": max((abs(value) for row in terms.allowances for value in row), default=0.0),
     }
     for name, value in values.items():
@@ -81,6 +104,10 @@ def check_terms(terms: Terms) -> None:
     if terms.changes is not None:
         for text in terms.changes.witnesses:
             PublicKey.parse(text, WITNESS)
+    if terms.evidence is not None and terms.evidence.operator:
+        PublicKey.parse(terms.evidence.operator, OPERATOR)
+    if terms.spot is not None:
+        PublicKey.parse(terms.spot.auditor, OPERATOR)
 
 
 def _check_place(state: FederationState, record: records.Record) -> None:
@@ -129,6 +156,10 @@ def _check_join(state: FederationState, body: records.JoinRecord) -> None:
                 f"{name!r} looks like the member {taken.member!r} ({taken.label!r}); "
                 "give it another label"
             )
+    if body.key is not None and state.by_key.get(body.key, body.account) != body.account:
+        raise BookError(f"the key of {body.member!r} is another member's; each needs its own")
+    if known is not None and state.accounts[known].key != body.key:
+        _check_cosigned(state, "key")
     listed = {name for version in state.versions for name in version.terms.members}
     if state.versions[-1].terms.members and not {body.member, body.label} & listed:
         raise BookError(
@@ -161,6 +192,7 @@ def _check_deposit(state: FederationState, body: records.DepositRecord) -> None:
     _check_entries(state, body)
     if len(body.accounts) != 2 or body.accounts[0] != ESCROW or not body.amounts[0]:
         raise BookError("a deposit must be between a member and escrow, and not zero")
+    _check_cosigned(state, body.kind)
 
 
 def _check_correction(state: FederationState, body: records.CorrectionRecord) -> None:
@@ -206,14 +238,14 @@ def _check_entries(
 
 
 def _check_cosigned(state: FederationState, kind: str) -> None:
-    """If the terms demand it, a quorum of witnesses has signed the book as it is."""
+    """If the terms demand it for such a decision, a quorum has signed the book as it is."""
     changes = state.changes
     if kind not in changes.cosigned or not changes.witnesses:
         return
     signed = sum(state.cosigned.get(key, 0) >= state.last_decision for key in changes.witnesses)
     if signed < changes.quorum:
         raise BookError(
-            f"a record of the kind {kind} needs {changes.quorum} of {len(changes.witnesses)} "
+            f"a decision of the kind {kind} needs {changes.quorum} of {len(changes.witnesses)} "
             f"witnesses that signed record {state.last_decision}, has {signed}; see "
             "`verax ledger witness`"
         )

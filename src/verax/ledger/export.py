@@ -43,20 +43,29 @@ def export_book(
     Returns:
         The number of records.
     """
-    leaves: list[bytes] = []
+    lines = 0
 
     def fill(file: IO[bytes]) -> None:
-        hash_ = GENESIS
-        for record in book.records(federation):
-            file.write(record.data + b"\n")
-            leaves.append(leaf_hash(record.data))
-            hash_ = record.hash
-            if progress is not None and len(leaves) % _BATCH == 0:
+        nonlocal lines
+        for line in export_lines(book, federation):
+            file.write(line)
+            lines += 1
+            if progress is not None and lines % _BATCH == 0:
                 progress(_BATCH)
-        file.write(_end_line(leaves, hash_))
 
     write_with(path, fill)
-    return len(leaves)
+    return lines - 1  # the last line is no record
+
+
+def export_lines(book: Book, federation: str) -> Iterator[bytes]:
+    """The lines of an export: one per record, and the last one."""
+    leaves: list[bytes] = []
+    hash_ = GENESIS
+    for record in book.records(federation):
+        leaves.append(leaf_hash(record.data))
+        hash_ = record.hash
+        yield record.data + b"\n"
+    yield _end_line(leaves, hash_)
 
 
 def exported_lines(path: Path) -> Iterator[bytes]:

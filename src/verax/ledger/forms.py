@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from datetime import datetime
 from math import inf
-from typing import Any
+from typing import Any, NamedTuple
 
 from verax.ledger.money import MAX_AMOUNT
 from verax.ledger.names import check_name
@@ -18,8 +19,27 @@ MAX_ACCOUNT = 10**9
 
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _NUMBER = re.compile(r"[1-9]\d{0,9}")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_REAL = re.compile(r"(0|[1-9]\d{0,30})(\.\d{1,30})?(e[+-]?\d{1,3})?")
+_FIELD = 2**255 - 19  # the coordinates of points on Ed25519's curve are below this prime
 
 Check = Callable[[Any], Any]
+
+
+class Statement(NamedTuple):
+    """A member's statement as a round's record holds it; see `verax.ledger.evidence`.
+
+    Attributes:
+        sent: the digest of the model that the member sends.
+        norm: the squared norm of its update, as it wrote the number.
+        examples: how many examples it trained on; 0 if it does not say.
+        signature: Ed25519, in base64.
+    """
+
+    sent: str
+    norm: str
+    examples: int
+    signature: str
 
 
 def whole(low: int, high: int) -> Check:
@@ -89,6 +109,13 @@ def text(most: int) -> Check:
     return check
 
 
+def line(value: Any) -> str:
+    """A text of one line, which may be empty."""
+    if len(text(MAX_REASON)(value).splitlines()) > 1 or value.endswith(("\n", "\r")):
+        raise ValueError(f"is {_short(value)}, must be one line")
+    return value
+
+
 def name(value: Any) -> str:
     """A name that people read."""
     return check_name("name", value)
@@ -103,6 +130,65 @@ def matching(pattern: re.Pattern[str], words: str) -> Check:
         return value
 
     return check
+
+
+def digest(value: Any) -> str:
+    """A SHA-256."""
+    return matching(_DIGEST, "64 hexadecimal digits")(value)
+
+
+def base64(size: int) -> Check:
+    """Base64 of so many bytes, in exactly one form."""
+
+    def check(value: Any) -> str:
+        try:
+            raw = b64decode(value, validate=True) if type(value) is str else b""
+        except ValueError:
+            raw = b""
+        if len(raw) != size or b64encode(raw).decode() != value:
+            raise ValueError(f"is {_short(value)}, must be {size} bytes in base64")
+        return value
+
+    return check
+
+
+def key(value: Any) -> str:
+    """The public key (Ed25519) of a member."""
+    raw = b64decode(base64(32)(value))
+    if int.from_bytes(raw, "little") % 2**255 >= _FIELD:
+        raise ValueError(f"is {_short(value)}, must be a public key of Ed25519")
+    return value
+
+
+def measured(value: Any) -> tuple[int, str, str]:
+    """What a spot check found: a round, ‖m − g‖² and ‖g‖², as the auditor wrote the numbers."""
+    if type(value) is not list or len(value) != 3:
+        raise ValueError(f"holds {_short(value)}, must be round, distance and norm")
+    return whole(1, MAX_AMOUNT)(value[0]), real_text(value[1]), real_text(value[2])
+
+
+def real_text(value: Any) -> str:
+    """A finite number ≥ 0 as text, which is signed as it is written."""
+    if type(value) is not str or not _REAL.fullmatch(value) or float(value) == inf:
+        raise ValueError(f"holds the number {_short(value)}, must be a number ≥ 0 as text")
+    return value
+
+
+def outcome(value: Any) -> str:
+    """How a spot check ended."""
+    if value not in ("checked", "refused", "mismatch", "missing"):
+        raise ValueError(f"is {_short(value)}, must be checked, refused, mismatch or missing")
+    return value
+
+
+def statement(value: Any) -> Statement:
+    """What a member signed, and its signature."""
+    if type(value) is not list or len(value) != 4:
+        raise ValueError(f"holds {_short(value)}, must be sent, norm, examples and signature")
+    sent, norm, examples, signature = value
+    return Statement(
+        digest(sent), real_text(norm), whole(0, 2**53)(examples), base64(64)(signature)
+    )
 
 
 def time(value: Any) -> str:

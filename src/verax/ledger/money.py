@@ -21,10 +21,13 @@ that, the missing amount may lie outside 0 … m; then its m-th part goes to eac
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Decimal
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+
+from verax.text import shown
 
 #: The largest amount that a book can hold, in minor units: 63 bits.
 MAX_AMOUNT = 2**63 - 1
@@ -32,6 +35,7 @@ MAX_AMOUNT = 2**63 - 1
 #: Nano-units in a minor unit.
 NANO = 10**9
 
+_MAX_DIGITS = 30  # of an amount as text: longer ones do not fit into a book
 _BALANCE = 1e-9  # the largest sum of payments that counts as zero, relative to their sizes
 
 
@@ -110,6 +114,27 @@ def format_units(units: int, scale: int, currency: str = "") -> str:
     digits = f"{abs(units):0{scale + 1}d}"
     whole, part = (digits[:-scale], "." + digits[-scale:]) if scale else (digits, "")
     return f"{'-' if units < 0 else ''}{whole}{part}{' ' + currency if currency else ''}"
+
+
+def parse_units(amount: str, scale: int) -> int:
+    """A decimal number as minor units, exactly.
+
+    Example:
+        >>> parse_units("12.5", 2)
+        1250
+    """
+    try:
+        value = Decimal(amount).scaleb(scale)
+        if not value.is_finite():
+            raise ArithmeticError
+        if value.adjusted() > _MAX_DIGITS:
+            raise ValueError(f"amount is {shown(amount)}, must fit into 63 bits of minor units")
+        units = int(value)
+    except (ArithmeticError, TypeError):
+        raise ValueError(f"amount is {shown(amount)}, must be a number such as 12.50") from None
+    if units != value:
+        raise ValueError(f"amount is {shown(amount)}, the books hold {scale} decimal places")
+    return units
 
 
 def _check_payments(payments: NDArray[np.float64], scale: int) -> None:

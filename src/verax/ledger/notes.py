@@ -62,7 +62,7 @@ class PublicKey:
         """Read `name+id+key`, the form in which keys are exchanged."""
         try:
             name, id_, rest = text.split("+", 2)
-            raw = _unbase64(rest)
+            raw = unbase64(rest)
             key = cls(name, raw[0], raw[1:])
             Ed25519PublicKey.from_public_bytes(key.key)
             if key.id.hex() != id_ or key.type != type_:
@@ -106,12 +106,12 @@ class Note:
             origin, size, root = body.split("\n")
             if not blank or not text.endswith("\n") or not _SIZE.fullmatch(size):
                 raise ValueError
-            if not origin or not origin.isprintable() or len(_unbase64(root)) != 32:
+            if not origin or not origin.isprintable() or len(unbase64(root)) != 32:
                 raise ValueError
             signatures: list[tuple[str, bytes]] = []
             for line in rest.splitlines():
                 dash, name, signature = line.split(" ")
-                raw = _unbase64(signature)
+                raw = unbase64(signature)
                 if dash != "—" or not _KEY_NAME.fullmatch(name) or len(raw) < 5:
                     raise ValueError
                 signatures.append((name, raw))
@@ -119,20 +119,27 @@ class Note:
                 raise ValueError
         except ValueError:
             raise BookError("the text is not a signed checkpoint (C2SP tlog-checkpoint)") from None
-        return cls(Checkpoint(origin, int(size), _unbase64(root)), tuple(signatures))
+        return cls(Checkpoint(origin, int(size), unbase64(root)), tuple(signatures))
 
     def is_signed_by(self, operator: PublicKey) -> bool:
         """Whether a line is the operator's valid signature."""
         text = self.checkpoint.text.encode()
-        return any(_is_valid(operator, raw, text) for raw in self._by(operator) if len(raw) == 64)
+        return any(
+            is_valid(operator.key, raw, text) for raw in self._by(operator) if len(raw) == 64
+        )
 
     def cosigned_at(self, witness: PublicKey) -> int | None:
         """When a witness signed it, in seconds since 1970; None if it did not."""
+        raw = self.cosignature(witness)
+        return None if raw is None else int.from_bytes(raw[:8], "big")
+
+    def cosignature(self, witness: PublicKey) -> bytes | None:
+        """The time and the signature of a witness; None if it did not sign."""
         for raw in self._by(witness):
             time = int.from_bytes(raw[:8], "big")
             message = _cosigned_text(self.checkpoint, time)
-            if len(raw) == 72 and time and _is_valid(witness, raw[8:], message):
-                return time
+            if len(raw) == 72 and time and is_valid(witness.key, raw[8:], message):
+                return raw
         return None
 
     def _by(self, key: PublicKey) -> list[bytes]:
@@ -157,9 +164,10 @@ def _cosigned_text(checkpoint: Checkpoint, time: int) -> bytes:
     return f"cosignature/v1\ntime {time}\n{checkpoint.text}".encode()
 
 
-def _is_valid(key: PublicKey, signature: bytes, message: bytes) -> bool:
+def is_valid(key: bytes, signature: bytes, message: bytes) -> bool:
+    """Whether a signature (Ed25519) of a message is by the holder of a public key."""
     try:
-        Ed25519PublicKey.from_public_bytes(key.key).verify(signature, message)
+        Ed25519PublicKey.from_public_bytes(key).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -196,7 +204,7 @@ def _base64(raw: bytes) -> str:
     return b64encode(raw).decode()
 
 
-def _unbase64(text: str) -> bytes:
+def unbase64(text: str) -> bytes:
     """Base64 in exactly one form; raises ValueError."""
     raw = b64decode(text, validate=True)
     if _base64(raw) != text:

@@ -52,6 +52,11 @@ class BookReader(Store):
         with self._reading(federation) as (_, state):
             return state.versions[-1].terms if round_ is None else state.version(round_, run).terms
 
+    def version(self, federation: str, round_: int, run: str) -> TermsVersion:
+        """The same with their text and its hash."""
+        with self._reading(federation) as (_, state):
+            return state.version(round_, run)
+
     def versions(self, federation: str) -> list[TermsVersion]:
         """All versions of the terms, the oldest first."""
         with self._reading(federation) as (_, state):
@@ -100,6 +105,11 @@ class BookReader(Store):
         with self._reading(federation) as (_, state):
             return state.sequence, state.hash
 
+    def length(self, federation: str) -> int:
+        """How many records there are, by the table alone: nothing is read or checked."""
+        with reading(self.engine) as connection:
+            return find_head(connection, federation).sequence
+
     def records(self, federation: str, after: int = 0) -> Iterator[Record]:
         """All records after a sequence number, in order; only a batch is in memory at a time."""
         with reading(self.engine) as connection:
@@ -112,6 +122,16 @@ class BookReader(Store):
                 for _, content in batch:
                     yield decode(content)
                 after = batch[-1][0]
+
+    def record(self, federation: str, sequence: int) -> Record:
+        """The record with a sequence number."""
+        with self._reading(federation) as (connection, state):
+            return self._record(connection, state, sequence)
+
+    def leaves(self, federation: str) -> list[bytes]:
+        """The hashes of all records in the Merkle tree."""
+        with self._reading(federation) as (_, state):
+            return list(state.leaves)
 
     def state(self, federation: str) -> FederationState:
         """Terms, accounts, balances and limits as they are now; a copy of the caller's own."""

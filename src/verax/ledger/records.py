@@ -4,7 +4,7 @@ A record is one JSON object on one line: the fields of every record (`version`, 
 `federation`, `sequence`, `previous`, `time`), then those of its kind. Whoever writes a record
 chooses how its JSON is printed; nobody prints it a second time. Readers accept exactly the fields
 below, each once, with exactly their types, finite numbers, and texts and lists within their bounds.
-No field is nested deeper than a list of lists.
+No field is nested deeper than a list of lists, or a table of lists.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from math import inf
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from verax.ledger import forms
+from verax.ledger.forms import Statement
 from verax.ledger.money import MAX_AMOUNT
 
 #: The version of this format.
@@ -28,16 +29,15 @@ GENESIS = "0" * 64
 #: The largest size of a record, in bytes.
 MAX_SIZE = 2**26
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
 
 Name = Annotated[str, forms.name]
 Run = Annotated[str, forms.name]
 RoundNumber = Annotated[int, forms.whole(1, MAX_AMOUNT)]
 Account = Annotated[int, forms.whole(1, forms.MAX_ACCOUNT)]
-Digest = Annotated[str, forms.matching(_DIGEST, "64 hexadecimal digits")]
+Digest = Annotated[str, forms.digest]
 TermsText = Annotated[str, forms.text(2**22)]
 Text = Annotated[str, forms.text(forms.MAX_REASON)]
+Line = Annotated[str, forms.line]
 Accounts = Annotated[tuple[int, ...], forms.wholes(0, forms.MAX_ACCOUNT)]
 Amounts = Annotated[tuple[int, ...], forms.wholes(-MAX_AMOUNT, MAX_AMOUNT)]
 
@@ -61,7 +61,11 @@ class TermsRecord:
 
 @dataclass(frozen=True)
 class JoinRecord:
-    """A member joins from a round on, joins again, or changes its label."""
+    """A member joins from a round on, joins again, or changes its label or its key.
+
+    `key` is the public key (Ed25519, base64) of the member's statements; None: it signs nothing.
+    `data` and `app` are what it commits to for spot checks (`verax.spot.commitment`).
+    """
 
     kind: ClassVar[str] = "join"
     account: Account
@@ -69,6 +73,9 @@ class JoinRecord:
     label: Name
     from_round: RoundNumber
     run: Annotated[str | None, forms.or_none(forms.name)]
+    key: Annotated[str | None, forms.or_none(forms.key)]
+    data: Annotated[str | None, forms.or_none(forms.digest)]
+    app: Annotated[str | None, forms.or_none(forms.digest)]
 
 
 @dataclass(frozen=True)
@@ -92,12 +99,16 @@ class LimitRecord:
 
 @dataclass(frozen=True)
 class OpeningRecord:
-    """A round was configured, before anybody's norm was known: its terms are those of `terms`."""
+    """A round was configured, before anybody's norm was known: its terms are those of `terms`.
+
+    `config` is the digest of the configuration that all members were sent; None if unknown.
+    """
 
     kind: ClassVar[str] = "opening"
     run: Run
     round: RoundNumber
     terms: Digest
+    config: Annotated[str | None, forms.or_none(forms.digest)]
 
 
 @dataclass(frozen=True)
@@ -116,6 +127,10 @@ class RoundRecord:
         statuses: missing, rejected or error; who is ok is left out.
         weights: how an update counted; 1 is left out.
         reasons: why a status is not ok; empty ones are left out.
+        model_before: the digest of the model that was sent to the members; None if unknown.
+        model_after: the digest of the model after the round; None if unknown.
+        examples: the example counts that decide the weights; empty if something else decides them.
+        statements: what members signed (`verax.ledger.evidence`).
         terms: SHA-256 of the text of the terms.
         rule: the payment rule.
         price: C_t, one number or one per listed member.
@@ -137,6 +152,10 @@ class RoundRecord:
     statuses: Annotated[dict[int, str], forms.by_account(forms.status)]
     weights: Annotated[dict[int, float], forms.by_account(forms.weight)]
     reasons: Annotated[dict[int, str], forms.by_account(forms.reason)]
+    model_before: Annotated[str | None, forms.or_none(forms.digest)]
+    model_after: Annotated[str | None, forms.or_none(forms.digest)]
+    examples: Annotated[dict[int, int], forms.by_account(forms.whole(1, 2**53))]
+    statements: Annotated[dict[int, Statement], forms.by_account(forms.statement)]
     terms: Digest
     rule: Text
     price: Annotated[tuple[float, ...], forms.reals(0.0)]
@@ -186,6 +205,59 @@ class CheckpointRecord:
     note: Annotated[str, forms.text(2**16)]
 
 
+@dataclass(frozen=True)
+class ClosingRecord:
+    """A run has ended, and which public randomness draws the rounds that are checked.
+
+    `beacon` says in words which value of which beacon it will be; empty: the signatures of
+    witnesses under this record.
+    """
+
+    kind: ClassVar[str] = "closing"
+    run: Run
+    beacon: Line
+
+
+@dataclass(frozen=True)
+class DrawRecord:
+    """The rounds of a run that are checked, by account; `value` is the public randomness."""
+
+    kind: ClassVar[str] = "draw"
+    run: Run
+    value: Name
+    drawn: Annotated[dict[int, tuple[int, ...]], forms.by_account(forms.wholes(1, MAX_AMOUNT))]
+
+
+@dataclass(frozen=True)
+class SpotCheckRecord:
+    """An auditor's report on one member, and what the terms charge for it.
+
+    Attributes:
+        run: which training run.
+        account: whose.
+        outcome: checked, refused, mismatch or missing.
+        reason: why it is not checked.
+        found: round, ‖m − g‖² and ‖g‖² of each drawn round.
+        signature: the auditor's (`verax.ledger.spot`).
+        accounts: everybody of whom rounds were drawn, ascending.
+        payments: real numbers that sum to zero up to rounding.
+        amounts: minor units, which sum to zero.
+    """
+
+    kind: ClassVar[str] = "spot-check"
+    run: Run
+    account: Account
+    outcome: Annotated[str, forms.outcome]
+    reason: Line
+    found: Annotated[tuple[tuple[int, str, str], ...], forms.rows(forms.measured)]
+    signature: Annotated[str, forms.base64(64)]
+    accounts: Annotated[tuple[int, ...], forms.wholes(1, forms.MAX_ACCOUNT)]
+    payments: Annotated[tuple[float, ...], forms.reals(-inf)]
+    amounts: Amounts
+
+
+#: Records with entries.
+Booked = RoundRecord | DepositRecord | CorrectionRecord | SettlementRecord | SpotCheckRecord
 Body = (
     FoundingRecord
     | TermsRecord
@@ -198,6 +270,9 @@ Body = (
     | CorrectionRecord
     | SettlementRecord
     | CheckpointRecord
+    | ClosingRecord
+    | DrawRecord
+    | SpotCheckRecord
 )
 KINDS: dict[str, type[Body]] = {each.kind: each for each in Body.__args__}
 
@@ -213,7 +288,7 @@ _HEAD: dict[str, forms.Check] = {
     "kind": forms.matching(re.compile("|".join(KINDS)), f"one of {', '.join(KINDS)}"),
     "federation": forms.name,
     "sequence": forms.whole(1, MAX_AMOUNT),
-    "previous": forms.matching(_DIGEST, "64 hexadecimal digits"),
+    "previous": forms.digest,
     "time": forms.time,
 }
 
@@ -252,7 +327,7 @@ class Record:
 
 def entries_of(body: Body) -> list[tuple[int, int]]:
     """Account number and amount of each entry of a record; empty if it has none."""
-    if isinstance(body, RoundRecord | DepositRecord | CorrectionRecord | SettlementRecord):
+    if isinstance(body, Booked):
         return list(zip(body.accounts, body.amounts, strict=True))
     return []
 

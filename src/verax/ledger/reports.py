@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from verax.ledger.engine import BookError
 from verax.ledger.records import JoinRecord, RoundRecord
-from verax.ledger.round import Report, ReportRow, draft_round
+from verax.ledger.round import Models, Report, ReportRow, draft_round
 from verax.ledger.state import FederationState, TermsVersion
 from verax.mechanism import Terms
 
@@ -31,7 +31,8 @@ def new_members(
         )
     first = len(state.accounts)
     return [
-        JoinRecord(first + i, name, name, round_, run) for i, name in enumerate(sorted(set(names)))
+        JoinRecord(first + i, name, name, round_, run, None, None, None)
+        for i, name in enumerate(sorted(set(names)))
     ]
 
 
@@ -100,6 +101,7 @@ def refuse_difference(
     stored: RoundRecord,
     reports: Sequence[Report],
     gram: ArrayLike | None,
+    models: Models,
 ) -> None:
     """Raise an error that names the difference if a stored round has other reports."""
     differences = [f"{name!r} is new" for name in _unknown(state, reports)]
@@ -115,7 +117,7 @@ def refuse_difference(
                 rows.setdefault(number, (account, Report(account.member, "missing")))
         ordered = [rows[number] for number in sorted(rows)]
         matrix = ordered_gram(gram, ordered, reports)
-        given = draft_round(version, stored.run, stored.round, ordered, matrix)
+        given = draft_round(version, stored.run, stored.round, ordered, matrix, models)
         differences = _differences(state, stored, given)
     if differences:
         more = f"; and {len(differences) - 3} more" if len(differences) > 3 else ""
@@ -142,6 +144,9 @@ def _differences(state: FederationState, stored: RoundRecord, given: RoundRecord
             ]
     if not result and stored.gram != given.gram:
         result.append("the Gram matrix differs")
+    for name in ("model_before", "model_after"):
+        if getattr(stored, name) != getattr(given, name):
+            result.append(f"{name} differs")
     return result
 
 
@@ -154,6 +159,8 @@ def by_account(record: RoundRecord) -> dict[int, dict[str, Any]]:
             "weight": record.weights.get(number, 1.0),
             "reason": record.reasons.get(number, ""),
             "statistic": statistic,
+            "examples": record.examples.get(number),
+            "statement": record.statements.get(number),
         }
         for number, statistic in zip(record.accounts, statistics, strict=True)
     }

@@ -11,13 +11,13 @@ import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from verax.ledger.engine import BookError
-from verax.ledger.forms import MAX_REASON
+from verax.ledger.forms import MAX_REASON, Statement
 from verax.ledger.money import to_units
 from verax.ledger.records import RoundRecord
 from verax.ledger.state import Account, FederationState, TermsVersion
@@ -42,6 +42,8 @@ class Report:
         weight: the update's share of the aggregate times the number of ok updates; 1 if all updates
             have the same weight.
         reason: why the status is not ok, in a few words.
+        examples: the example count that decided the weight; None if something else did.
+        statement: what the member signed; None if nothing.
     """
 
     member: str
@@ -49,7 +51,18 @@ class Report:
     statistic: float | None = None
     weight: float = 1.0
     reason: str = ""
+    examples: int | None = None
+    statement: Statement | None = None
 
+
+class Models(NamedTuple):
+    """The digests of the model before and after a round; None if unknown."""
+
+    before: str | None = None
+    after: str | None = None
+
+
+UNKNOWN_MODELS = Models()
 
 #: A report with the account of its member.
 ReportRow = tuple[Account, Report]
@@ -62,7 +75,12 @@ def booked_statistic(rule: str) -> str:
 
 
 def draft_round(
-    version: TermsVersion, run: str, round_: int, rows: Sequence[ReportRow], gram: Any
+    version: TermsVersion,
+    run: str,
+    round_: int,
+    rows: Sequence[ReportRow],
+    gram: Any,
+    models: Models,
 ) -> RoundRecord:
     """The record of a round before it is charged.
 
@@ -72,6 +90,7 @@ def draft_round(
         round_: t.
         rows: the reports with their accounts, by account number.
         gram: ⟨m_i, m_j⟩ of the ok reports in the order of the rows, for the rules that read it.
+        models: the digests of the model before and after.
     """
     terms = version.terms
     reads = booked_statistic(terms.rule)
@@ -100,6 +119,10 @@ def draft_round(
         statuses={n: r.status for n, r in others if r.status != "ok"},
         weights={n: float(r.weight) for n, r in others if r.weight != 1.0},
         reasons={n: _shortened(r.reason) for n, r in others if r.reason},
+        model_before=models.before,
+        model_after=models.after,
+        examples={a.number: r.examples for a, r in rows if r.examples is not None},
+        statements={a.number: r.statement for a, r in rows if r.statement is not None},
         terms=version.hash,
         rule=terms.rule,
         price=tuple(terms.price.at(round_).tolist()),
@@ -211,11 +234,11 @@ def _check_participants(state: FederationState, terms: Terms, record: RoundRecor
 def _check_inputs(terms: Terms, record: RoundRecord) -> None:
     """Exactly what the rule reads must be recorded: a statistic each, or the Gram matrix."""
     known = set(record.accounts)
-    for table in (record.statuses, record.weights, record.reasons):
+    for table in (record.statuses, record.weights, record.reasons, record.examples):
         if table.keys() - known:
-            raise BookError("a status, weight or reason belongs to nobody in the round")
-    if record.weights.keys() & record.statuses.keys():
-        raise BookError("a member that is not ok has a weight")
+            raise BookError("a status, weight, reason or count belongs to nobody in the round")
+    if (record.weights.keys() | record.examples.keys()) & record.statuses.keys():
+        raise BookError("a member that is not ok has a weight or an example count")
     if terms.rule in _BUILT_IN and record.reads != booked_statistic(terms.rule):
         raise BookError(f"rule {terms.rule} cannot read {record.reads}")
     if (record.reads == "gram") != (record.gram is not None) or (record.reads == "gram") != (
@@ -243,6 +266,8 @@ def _check_weights(state: FederationState, terms: Terms, record: RoundRecord) ->
     """Weights must be those that the terms fix; reported weights must have the mean 1."""
     kind = terms.weights.kind
     ok = [number for number in record.accounts if number not in record.statuses]
+    if record.examples:
+        _check_examples(terms, record, ok)
     if not ok or (kind != "fixed" and not record.weights):
         return
     weights = [record.weights.get(number, 1.0) for number in ok]
@@ -266,6 +291,20 @@ def _check_weights(state: FederationState, terms: Terms, record: RoundRecord) ->
                 f"weight of {state.accounts[number].member!r} is {weight:.6g}, must be "
                 f'{right:.6g} under weights.kind = "{kind}"'
             )
+
+
+def _check_examples(terms: Terms, record: RoundRecord, ok: list[int]) -> None:
+    """Where example counts are booked, the weights follow from them: N c_i / Σ c_j."""
+    limits, counts = terms.weights, record.examples
+    if limits.kind != "reported" or counts.keys() != set(ok):
+        raise BookError("all ok members must have an example count, or nobody")
+    if min(counts.values()) < limits.fewest or max(counts.values()) > limits.most:
+        raise BookError(f"an example count is outside {limits.fewest} … {limits.most} of the terms")
+    total = sum(counts.values())
+    for number in ok:
+        right = counts[number] * len(ok) / total
+        if not math.isclose(record.weights.get(number, 1.0), right, rel_tol=_TOLERANCE):
+            raise BookError(f"the weight of account {number} must be {right:.6g} by its examples")
 
 
 def _check_report(terms: Terms, reads: str, account: Account, report: Report) -> None:

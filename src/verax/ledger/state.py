@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import sha256
 
-from verax.ledger import records
+from verax.ledger import records, spot
 from verax.ledger.engine import BookError
 from verax.ledger.money import to_units
 from verax.ledger.names import as_seen
@@ -26,9 +26,10 @@ ESCROW = 0
 
 @dataclass(frozen=True)
 class TermsVersion:
-    """Terms, their hash, the round from which they hold, and the record that introduced them."""
+    """Terms, their text and its hash, the round from which they hold, and their record."""
 
     terms: Terms
+    text: str
     hash: str
     from_round: int
     sequence: int
@@ -46,6 +47,9 @@ class Account:
         from_run: … in this run; it may take part in every round of other runs. None: in every run.
         left_round: the first round that the member may no longer take part in, …
         left_run: … in this run; it may take part in no round of other runs. None: in every run.
+        key: the public key of its statements, in base64; None: it signs nothing.
+        data: what it commits to for spot checks, its data; None: nothing.
+        app: the same, its app.
     """
 
     number: int
@@ -55,6 +59,9 @@ class Account:
     from_run: str | None = None
     left_round: int | None = None
     left_run: str | None = None
+    key: str | None = None
+    data: str | None = None
+    app: str | None = None
 
     def may_take_part(self, run: str, round_: int) -> bool:
         """Whether the member may take part in a round that is posted now."""
@@ -82,6 +89,7 @@ class FederationState:
         accounts: by number.
         by_member: account numbers by member id.
         by_name_seen: account numbers by ids and labels as readers see them.
+        by_key: account numbers by the public keys that they have or had.
         limits: by account number; None stands for all members without one.
         balances: minor units by account number.
         carried: nano-units by account number.
@@ -93,6 +101,8 @@ class FederationState:
         leaves: the hashes of all records in the Merkle tree.
         cosigned: the largest tree that each witness signed.
         last_decision: the last record that is not a checkpoint.
+        checked: spot checks by run, as far as terms have a section `[spot]`.
+        time: that of the last record.
     """
 
     id: int
@@ -103,6 +113,7 @@ class FederationState:
     accounts: dict[int, Account] = field(default_factory=_escrow)
     by_member: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
     by_name_seen: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
+    by_key: dict[str, int] = field(default_factory=dict[str, int])
     limits: dict[int | None, int | None] = field(default_factory=dict[int | None, int | None])
     balances: dict[int, int] = field(default_factory=dict[int, int])
     carried: dict[int, int] = field(default_factory=dict[int, int])
@@ -116,6 +127,8 @@ class FederationState:
     leaves: list[bytes] = field(default_factory=list[bytes])
     cosigned: dict[str, int] = field(default_factory=dict[str, int])
     last_decision: int = 0
+    checked: dict[str, spot.CheckedRun] = field(default_factory=dict[str, spot.CheckedRun])
+    time: str = ""
 
     def apply(self, record: records.Record) -> None:
         """Update the state by the next record, which was checked."""
@@ -135,28 +148,37 @@ class FederationState:
             case records.OpeningRecord():
                 self.opened[body.run, body.round] = body.terms
                 self.runs_seen[as_seen(body.run)] = body.run
+                spot.apply_opening(self, record, self.version_of(body.terms).terms)
             case records.RoundRecord():
                 self._add_round(body, record)
             case records.DepositRecord() | records.CorrectionRecord() | records.SettlementRecord():
                 self.references[body.reference] = record.sequence
             case records.CheckpointRecord():
                 self._add_cosignatures(body)
+                spot.apply_checkpoint(self, body)
+            case records.ClosingRecord() | records.DrawRecord() | records.SpotCheckRecord():
+                spot.apply_checks(self, record, body)
         for number, amount in record.entries:
             self.balances[number] = self.balances.get(number, 0) + amount
         if not isinstance(body, records.CheckpointRecord):
             self.last_decision = record.sequence
-        self.sequence, self.hash = record.sequence, record.hash
+        self.sequence, self.hash, self.time = record.sequence, record.hash, record.time
         self.leaves.append(leaf_hash(record.data))
 
     def _add_terms(self, text: str, from_round: int, sequence: int) -> None:
-        version = TermsVersion(parse_terms(text), text_hash(text), from_round, sequence)
+        version = TermsVersion(parse_terms(text), text, text_hash(text), from_round, sequence)
         self.versions.append(version)
 
     def _join(self, body: records.JoinRecord) -> None:
         number = body.account
         if number in self.accounts:
             self.by_name_seen.pop(as_seen(self.accounts[number].label), None)
-        self.accounts[number] = Account(number, body.member, body.label, body.from_round, body.run)
+        self.accounts[number] = Account(
+            number, body.member, body.label, body.from_round, body.run,
+            key=body.key, data=body.data, app=body.app,
+        )  # fmt: skip
+        if body.key is not None:
+            self.by_key[body.key] = number
         self.by_member[body.member] = number
         self.by_name_seen[as_seen(body.member)] = number
         self.by_name_seen[as_seen(body.label)] = number
@@ -166,6 +188,7 @@ class FederationState:
         self.runs_seen[as_seen(body.run)] = body.run
         self.opened.pop((body.run, body.round), None)
         self.last_round = (body.run, body.round)
+        spot.apply_round(self, record, self.version_of(body.terms).terms)
         _, after = to_units(body.payments, self.scale, self.carried_of(body.accounts))
         self.carried.update(zip(body.accounts, after, strict=True))
 

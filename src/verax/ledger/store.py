@@ -30,7 +30,6 @@ from verax.ledger.records import (
     FoundingRecord,
     JoinRecord,
     Record,
-    RoundRecord,
     decode,
     encode,
 )
@@ -361,7 +360,7 @@ def make_receipt(state: FederationState, record: Record, *, posted: bool) -> Rec
     """A receipt for a record, with members instead of account numbers."""
     names = [state.accounts[number].member for number, _ in record.entries]
     amounts = [amount for _, amount in record.entries]
-    payments: Any = record.body.payments if isinstance(record.body, RoundRecord) else ()
+    payments: Any = getattr(record.body, "payments", ())
     return Receipt(
         posted,
         record.sequence,

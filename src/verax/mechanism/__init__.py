@@ -8,9 +8,11 @@ from verax.mechanism.audited import Audited
 from verax.mechanism.cautions import cautions
 from verax.mechanism.changes import Changes
 from verax.mechanism.charge import Status, charge
+from verax.mechanism.evidence import Evidence
 from verax.mechanism.groves_ledyard import GrovesLedyard
 from verax.mechanism.no_payment import NoPayment
 from verax.mechanism.norms import gram_of_updates, squared_norm, squared_norms
+from verax.mechanism.openness import Openness
 from verax.mechanism.price import Blocks, Price, refined_blocks
 from verax.mechanism.problem import Problem, constant_steps, decaying_offset, decaying_steps
 from verax.mechanism.profile import (
@@ -23,6 +25,7 @@ from verax.mechanism.rule import Payments, Rule, balance, pay, spread
 from verax.mechanism.rules import BUILT_IN, rule_named
 from verax.mechanism.schedule import Schedule
 from verax.mechanism.spot_audit import SpotAudit
+from verax.mechanism.spot_checks import SpotChecks
 from verax.mechanism.squared_distance import SquaredDistance
 from verax.mechanism.squared_norm import SquaredNorm
 from verax.mechanism.statistics import Statistics
@@ -35,8 +38,10 @@ __all__ = [
     "Audited",
     "Blocks",
     "Changes",
+    "Evidence",
     "GrovesLedyard",
     "NoPayment",
+    "Openness",
     "Payments",
     "Policy",
     "Price",
@@ -46,6 +51,7 @@ __all__ = [
     "Schedule",
     "Sensitivities",
     "SpotAudit",
+    "SpotChecks",
     "SquaredDistance",
     "SquaredNorm",
     "Statistics",

@@ -8,10 +8,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-#: The kinds of records that may need the signatures of witnesses.
-DECIDED = ("settlement", "correction", "terms")
+from verax.text import shown
 
-_KEY = re.compile(r"[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/=]+")
+#: What may need the signatures of witnesses: settlements, corrections, new terms, deposits, a new
+#: key of a known member, a round after one that is not in the book, and a time before the last one.
+DECIDED = ("settlement", "correction", "terms", "deposit", "key", "skip", "time")
+
+#: The public key of a witness or an operator (C2SP: name+id+key).
+PUBLIC_KEY = re.compile(r"[^\s+]+\+[0-9a-f]{8}\+[A-Za-z0-9+/=]+")
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,8 @@ class Changes:
         notice_rounds: new terms hold at the earliest this number of rounds after the next one.
         witnesses: their public keys for cosignatures (C2SP: name+id+key).
         quorum: how many of them must have signed the book as it is before such a record.
-        cosigned: which records need the quorum: settlement, correction, terms.
+        cosigned: which decisions need the quorum: settlement, correction, terms, deposit, key,
+            skip, time.
     """
 
     notice_rounds: int = 0
@@ -34,9 +39,9 @@ class Changes:
         if not 0 <= self.notice_rounds <= 10**9:
             raise ValueError(f"changes.notice_rounds is {self.notice_rounds}, must be 0 … 10^9")
         for key in self.witnesses:
-            if not _KEY.fullmatch(key):
+            if not PUBLIC_KEY.fullmatch(key):
                 raise ValueError(
-                    f"changes.witnesses holds {key!r}, must be name+id+key, as "
+                    f"changes.witnesses holds {shown(key)}, must be name+id+key, as "
                     "`verax ledger witness` prints it"
                 )
         if len(set(self.witnesses)) != len(self.witnesses):
@@ -49,6 +54,6 @@ class Changes:
             )
         if len(set(self.cosigned)) != len(self.cosigned) or set(self.cosigned) - set(DECIDED):
             raise ValueError(
-                f"changes.cosigned is {list(self.cosigned)}, must hold each of "
+                f"changes.cosigned is {shown(list(self.cosigned))}, must hold each of "
                 f"{', '.join(DECIDED)} at most once"
             )

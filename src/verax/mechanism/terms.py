@@ -19,8 +19,11 @@ from verax.documents import check_choice
 from verax.mechanism.arrays import Arrays
 from verax.mechanism.audited import Audited
 from verax.mechanism.changes import Changes
+from verax.mechanism.evidence import Evidence
+from verax.mechanism.openness import Openness
 from verax.mechanism.price import Array, Price, Row, check_rows
 from verax.mechanism.rules import check_rule_name
+from verax.mechanism.spot_checks import SpotChecks
 from verax.mechanism.squared_norm import SquaredNorm
 from verax.mechanism.weights import Weights
 from verax.text import shown
@@ -85,7 +88,10 @@ class Terms:
         worth: what a unit of the reward is worth to each member, as the prices assume: one amount
             for all members, or one per member. Empty: 1 for all.
         changes: the notice and the witnesses that changes need; None: nothing.
+        evidence: what members and the operator sign; None: nothing.
+        spot: how drawn rounds are recomputed and fined after a run; None: not at all.
         audited: what the prices were audited for; None if nothing says it.
+        openness: what members see of each other in the console; None: nothing.
 
     Example:
         >>> terms = Terms(Price.constant(5e-5), currency="EUR", scale=2)
@@ -104,7 +110,10 @@ class Terms:
     arrays: Arrays = field(default_factory=Arrays)
     worth: Row = ()
     changes: Changes | None = None
+    evidence: Evidence | None = None
+    spot: SpotChecks | None = None
     audited: Audited | None = None
+    openness: Openness | None = None
 
     def __post_init__(self) -> None:
         check_rule_name(self.rule)
@@ -123,6 +132,11 @@ class Terms:
         self._check_members("worth", self.worth or (1.0,))
         if not all(math.isfinite(value) and value > 0 for value in self.worth):
             raise ValueError(f"worth is {list(self.worth)}, must be finite numbers > 0")
+        if self.spot is not None and (self.evidence is None or self.evidence.signed == "none"):
+            raise ValueError(
+                "spot checks compare with what members signed: write evidence.signed = "
+                '"required" (or "optional")'
+            )
         if self.allowances:
             blocks = len(self.price.starts) if len(self.allowances) > 1 else 1
             check_rows("allowances", self.allowances, blocks)

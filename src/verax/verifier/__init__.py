@@ -11,7 +11,7 @@ hashes recomputed, is consistent in itself: only a checkpoint that a member kept
 """
 
 from verax.verifier.chain import Finding, Verification
-from verax.verifier.evidence import verify_ed25519
+from verax.verifier.signatures import verify_ed25519
 from verax.verifier.sources import federations, report, verify
 from verax.verifier.terms import Measure
 

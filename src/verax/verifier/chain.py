@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verax.verifier.checks import checks_of, decision
-from verax.verifier.evidence import is_cosigned, parse_note
 from verax.verifier.forms import Account, Record, WrongRecordError, as_seen, decode
+from verax.verifier.signatures import is_cosigned, parse_note
+from verax.verifier.spot import CheckedRun
 from verax.verifier.terms import Measure, Terms
 
 _MAX_FINDINGS = 200  # findings that are kept; the rest is only counted
@@ -44,6 +45,7 @@ class Verification:
         unchecked: rules that the verifier does not know, so that their payments were not
             recomputed; each also has a finding of the kind `unchecked`.
         checkpoints: how many checkpoints were compared.
+        proven: what a member's statements and receipts prove, a sentence for each receipt.
     """
 
     federation: str = ""
@@ -58,6 +60,7 @@ class Verification:
     decisions: list[Finding] = field(default_factory=list[Finding])
     unchecked: list[str] = field(default_factory=list[str])
     checkpoints: int = 0
+    proven: list[str] = field(default_factory=list[str])
 
     @property
     def ok(self) -> bool:
@@ -83,6 +86,7 @@ class Chain:
         self.terms: list[Terms] = []
         self.accounts: dict[int, Account] = {0: Account("escrow", "escrow")}
         self.names: dict[str, int] = {"escrow": 0}  # account by a name as people see it
+        self.keys: dict[str, int] = {}  # account by a key that it has or had
         self.runs: dict[str, str] = {}  # run by its name as people see it
         self.balances: dict[int, int] = {}
         self.carried: dict[int, int] = {0: 0}  # nano-units
@@ -95,6 +99,7 @@ class Chain:
         self.leaves = bytearray()
         self.cosigned: dict[str, int] = {}
         self.last_decision = 0
+        self.checked: dict[str, CheckedRun] = {}  # spot checks by run
         self.time = ""
 
     def check(self, line: bytes) -> Record | None:
@@ -104,7 +109,7 @@ class Chain:
         record = None
         try:
             record = decode(line)
-            place = record["sequence"]
+            place, record["hash"] = record["sequence"], hashlib.sha256(line).hexdigest()
             for each in checks_of(record["kind"]):
                 try:
                     each(self, record)
@@ -185,6 +190,9 @@ class Chain:
         elif kind == "opening":
             self.opened[record["run"], record["round"]] = record["terms"]
             self.runs[as_seen(record["run"])] = record["run"]
+            checked = self._checked_run(record, record["terms"])
+            if checked is not None:
+                checked.openings[record["round"]] = record["hash"]
         elif kind == "round":
             self._add_round(record)
         elif kind == "checkpoint":
@@ -192,6 +200,10 @@ class Chain:
             for key in self.changes["witnesses"]:
                 if is_cosigned(note, key):
                     self.cosigned[key] = max(self.cosigned.get(key, 0), note.size)
+            for run in self.checked.values():
+                run.add_checkpoint(note, self.changes["witnesses"], self.changes["quorum"])
+        elif kind in ("closing", "draw", "spot-check"):
+            self._add_check(record, self.checked[record["run"]])
         else:
             self.references.add(record.get("reference", ""))
         for number, amount in zip(
@@ -219,7 +231,13 @@ class Chain:
         joined = (record["from_round"], record["run"])
         self.carried.setdefault(number, 0)
         (self.restricted.add if joined[0] > 1 else self.restricted.discard)(number)
-        self.accounts[number] = Account(record["member"], record["label"], joined)
+        key, data, app = record["key"], record["data"], record["app"]
+        committed = None if data is None or app is None else (data, app)
+        self.accounts[number] = Account(
+            record["member"], record["label"], joined, key=key, commitment=committed
+        )
+        if key is not None:
+            self.keys[key] = number
         self.names[as_seen(record["member"])] = self.names[as_seen(record["label"])] = number
 
     def _add_round(self, record: Record) -> None:
@@ -233,11 +251,31 @@ class Chain:
                 )
                 message += f" were unknown when its terms were booked as record {terms.sequence}"
                 self.result.decided("terms", place, message)
+        checked = self._checked_run(record, record["terms"])
+        if checked is not None:
+            checked.add_round(record, self.terms_of(run, t), self.accounts)
         self.rounds.setdefault(run, Intervals()).add(t)
         self.runs[as_seen(run)] = run
         self.opened.pop((run, t), None)
         self.last_round, self.last_of_run[run] = (run, t), place
         self.carried.update(zip(record["accounts"], record["carried"], strict=True))
+
+    def _checked_run(self, record: Record, hash_: str) -> CheckedRun | None:
+        """The spot checks of a record's run, if the terms with this hash have them."""
+        if all(terms.spot is None for terms in self.terms if terms.hash == hash_):
+            return None
+        run = self.checked.setdefault(record["run"], CheckedRun())
+        run.commit(self.accounts)
+        return run
+
+    def _add_check(self, record: Record, run: CheckedRun) -> None:
+        if record["kind"] == "closing":
+            run.closing, run.beacon = (record["sequence"], record["hash"]), record["beacon"]
+        elif record["kind"] == "draw":
+            run.draw, run.drawn = record["hash"], record["drawn"]
+        else:
+            run.reported.add(record["account"])
+            self.carried.update(zip(record["accounts"], record["carried"], strict=True))
 
 
 class Intervals:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import ge
 from typing import TYPE_CHECKING
 
-from verax.verifier.evidence import is_cosigned, parse_note
+from verax.verifier.evidence import check_statements
 from verax.verifier.forms import Record, WrongRecordError, as_seen
 from verax.verifier.payments import check_charge, check_inputs, to_units
+from verax.verifier.signatures import is_cosigned, parse_note
+from verax.verifier.spot import check_report
 from verax.verifier.terms import Terms
 
 if TYPE_CHECKING:
@@ -63,13 +65,29 @@ def notice_is_given(chain: Chain, r: Record) -> None:
 def quorum_has_signed(chain: Chain, r: Record) -> None:
     """Where the terms demand it, enough witnesses have signed the book before a decision."""
     changes = chain.changes
+    if not changes["witnesses"]:
+        return
     signed = [
         key for key in changes["witnesses"] if chain.cosigned.get(key, 0) >= chain.last_decision
     ]
-    if r["kind"] in changes["cosigned"] and len(signed) < changes["quorum"]:
+    kinds = {r["kind"], *_special_decisions(chain, r)} & {*changes["cosigned"]}
+    if kinds and len(signed) < changes["quorum"]:
         raise WrongRecordError(
-            "quorum", f"{len(signed)} of {changes['quorum']} witnesses signed before it"
+            "quorum",
+            f"{len(signed)} of {changes['quorum']} witnesses signed before it ({min(kinds)})",
         )
+
+
+def _special_decisions(chain: Chain, r: Record) -> list[str]:
+    """Decisions that are no kind of record: a new key, a skipped round, a time before the last."""
+    booked = chain.rounds.get(r.get("run", ""))
+    skips = r["kind"] == "round" and r["round"] > 1
+    found = {
+        "key": r["kind"] == "join" and _changes_key(chain, r),
+        "skip": skips and not (booked and r["round"] - 1 in booked),
+        "time": r["time"] < chain.time,
+    }
+    return [name for name, there in found.items() if there]
 
 
 def account_is_its_own(chain: Chain, r: Record) -> None:
@@ -84,6 +102,12 @@ def name_is_distinct(chain: Chain, r: Record) -> None:
     for name in (r["member"], r["label"]):
         if chain.names.get(as_seen(name), r["account"]) != r["account"]:
             raise WrongRecordError("account", f"{name!r} looks like another member's name")
+
+
+def key_is_its_own(chain: Chain, r: Record) -> None:
+    """No two members have the same key: nobody can pass off another's statement as its own."""
+    if chain.keys.get(r["key"], r["account"]) != r["account"]:
+        raise WrongRecordError("account", f"the key of {r['member']!r} is another member's")
 
 
 def member_is_listed(chain: Chain, r: Record) -> None:
@@ -144,6 +168,14 @@ def inputs_are_complete(chain: Chain, r: Record) -> None:
     check_inputs(chain.terms_of(r["run"], r["round"]), r, chain.accounts)
 
 
+def statements_are_signed(chain: Chain, r: Record) -> None:
+    """What members signed agrees with the round, and everybody signed who has to."""
+    if r["statements"] or chain.terms_of(r["run"], r["round"]).signed == "required":
+        run = chain.checked.get(r["run"])
+        opening = "" if run is None else run.openings.get(r["round"], "")
+        check_statements(chain.terms_of(r["run"], r["round"]), r, chain.accounts, opening)
+
+
 def payments_follow(chain: Chain, r: Record) -> None:
     """Payments follow from inputs and terms, up to rounding."""
     check_charge(chain.terms_of(r["run"], r["round"]), r, chain.accounts)
@@ -153,12 +185,9 @@ def amounts_follow(chain: Chain, r: Record) -> None:
     """Amounts follow exactly from the payments and the remainders carried so far."""
     before = list(map(chain.carried.__getitem__, r["accounts"]))
     r["carried"] = before
-    scale = chain.terms_of(r["run"], r["round"]).scale
-    units, r["carried"] = to_units(r["payments"], scale, before)
+    units, r["carried"] = to_units(r["payments"], chain.terms[0].scale, before)
     if units != r["amounts"]:
-        raise WrongRecordError(
-            "amount", f"round {r['round']}: amounts do not follow from the payments"
-        )
+        raise WrongRecordError("amount", "amounts do not follow from the payments")
 
 
 def entries_balance(chain: Chain, r: Record) -> None:
@@ -217,18 +246,51 @@ def checkpoint_is_of_this_book(chain: Chain, r: Record) -> None:
         )
 
 
+def run_is_open(chain: Chain, r: Record) -> None:
+    """After its closing a run has no rounds any more."""
+    run = chain.checked.get(r["run"])
+    if run is not None and run.closing is not None:
+        raise WrongRecordError("closed", f"run {r['run']!r} was closed before")
+
+
+def closing_says_what_draws(chain: Chain, r: Record) -> None:
+    """A run with spot checks is closed once, by a beacon or by witnesses that will draw."""
+    run = chain.checked.get(r["run"])
+    if run is None or run.terms is None or run.closing is not None:
+        raise WrongRecordError("spot", f"run {r['run']!r} has no spot checks or is closed already")
+    if not r["beacon"].strip() and not chain.changes["witnesses"]:
+        raise WrongRecordError("spot", "neither a beacon nor witnesses will draw the rounds")
+
+
+def draw_follows(chain: Chain, r: Record) -> None:
+    """The drawn rounds follow from the randomness that the closing record announced."""
+    run = chain.checked.get(r["run"])
+    if run is None or run.terms is None or run.closing is None or run.draw:
+        raise WrongRecordError("spot", f"run {r['run']!r} is not closed, or drawn already")
+    if not run.beacon.strip() and r["value"] != run.value:
+        raise WrongRecordError("draw", "the value is not that of the witnesses' signatures")
+    if r["drawn"] != run.expected_draw(r["value"]):
+        raise WrongRecordError("draw", "the drawn rounds do not follow from the value")
+
+
+def report_is_right(chain: Chain, r: Record) -> None:
+    """A report is signed by the auditor, holds the drawn rounds, and is fined by the terms."""
+    check_report(chain.checked.get(r["run"]), r, chain.terms[0].scale)
+
+
 _Check = Callable[["Chain", Record], None]
 _EVERY: Sequence[_Check] = (follows, belongs)
 _MONEY: Sequence[_Check] = (accounts_exist, entries_balance, reference_is_new)
 _CHECKS: Mapping[str, Sequence[_Check]] = {
     "founding": (terms_keep_the_money,),
-    "terms": (terms_keep_the_money, notice_is_given, quorum_has_signed),
-    "join": (account_is_its_own, name_is_distinct, member_is_listed),
+    "terms": (terms_keep_the_money, notice_is_given),
+    "join": (account_is_its_own, name_is_distinct, key_is_its_own, member_is_listed),
     "leave": (accounts_exist,),
     "limit": (accounts_exist,),
-    "opening": (run_is_distinct, round_is_new, terms_are_those_in_force),
+    "opening": (run_is_distinct, run_is_open, round_is_new, terms_are_those_in_force),
     "round": (
         run_is_distinct,
+        run_is_open,
         round_is_new,
         terms_are_those_in_force,
         accounts_exist,
@@ -236,32 +298,60 @@ _CHECKS: Mapping[str, Sequence[_Check]] = {
         participants_are_members,
         amounts_follow,
         inputs_are_complete,
+        statements_are_signed,
         payments_follow,
     ),
     "deposit": (*_MONEY, deposit_is_in_escrow),
-    "correction": (*_MONEY, correction_is_explained, quorum_has_signed),
-    "settlement": (*_MONEY, settlement_is_its_transfers, quorum_has_signed),
+    "correction": (*_MONEY, correction_is_explained),
+    "settlement": (*_MONEY, settlement_is_its_transfers),
     "checkpoint": (checkpoint_is_of_this_book,),
+    "closing": (closing_says_what_draws,),
+    "draw": (draw_follows,),
+    "spot-check": (accounts_exist, entries_balance, amounts_follow, report_is_right),
 }
 _DECISIONS: Mapping[str, Callable[[Chain, Record], str]] = {
+    "join": lambda chain, r: _new_key_or_commitment(chain, r),
     "terms": lambda chain, r: f"new terms from round {r['from_round']} on",
     "deposit": lambda chain, r: f"deposit {r['reference']!r}: {_amounts(chain, r)}",
     "correction": lambda chain, r: (
         f"correction {r['reference']!r}: {_amounts(chain, r)} ({r['reason']})"
     ),
     "settlement": lambda chain, r: f"settlement {r['reference']!r}: {_amounts(chain, r)}",
+    "closing": lambda chain, r: (
+        f"run {r['run']!r} is closed; {r['beacon'] or 'signatures of witnesses'!r} will draw"
+    ),
+    "draw": lambda chain, r: f"the rounds of run {r['run']!r} were drawn by {r['value']!r}",
+    "spot-check": lambda chain, r: (
+        f"the auditor reports {r['outcome']} on {chain.accounts[r['account']].label!r}"
+        f"{': ' + r['reason'] if r['reason'] else ''}: {_amounts(chain, r)}"
+    ),
 }
 
 
 def checks_of(kind: str) -> Sequence[_Check]:
     """The checks of a record of this kind."""
-    return (*_EVERY, *_CHECKS[kind])
+    if kind in ("founding", "checkpoint"):  # before witnesses are named, and what they signed
+        return (*_EVERY, *_CHECKS[kind])
+    return (*_EVERY, *_CHECKS[kind], quorum_has_signed)
 
 
 def decision(chain: Chain, r: Record) -> str:
     """What somebody decided on with a record, in words; empty if it follows from others."""
     words = _DECISIONS.get(r["kind"])
     return words(chain, r) if words else ""
+
+
+def _new_key_or_commitment(chain: Chain, r: Record) -> str:
+    if _changes_key(chain, r):
+        return f"{r['label']!r} has another key"
+    account = chain.accounts.get(r["account"])
+    if account is not None and account.commitment not in (None, (r["data"], r["app"])):
+        return f"{r['label']!r} commits to other data or another app, for runs that begin later"
+    return ""
+
+
+def _changes_key(chain: Chain, r: Record) -> bool:
+    return r["account"] in chain.accounts and chain.accounts[r["account"]].key != r["key"]
 
 
 def _amounts(chain: Chain, r: Record) -> str:

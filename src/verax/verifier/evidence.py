@@ -1,239 +1,81 @@
-"""What a member has in its own hands: signed checkpoints, and norms that it wrote down itself.
-
-Checkpoints are signed notes of C2SP (`tlog-checkpoint`, `tlog-cosignature`). Signatures are Ed25519
-(RFC 8032), verified here in plain Python: some milliseconds each.
-"""
+"""What members signed about their updates."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import re
-from base64 import b64decode, b64encode
-from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
+from base64 import b64decode
 from typing import Any
 
 from verax.verifier.forms import Account, Record, WrongRecordError
-
-_Point = tuple[
-    int, int, int, int
-]  # extended coordinates X, Y, Z, T with x = X/Z, y = Y/Z, xy = T/Z
+from verax.verifier.signatures import verify_ed25519
+from verax.verifier.terms import Terms
 
 
-@dataclass(frozen=True)
-class Note:
-    """A checkpoint: the log's name, its size, its root, and signature lines by key name."""
-
-    origin: str
-    size: int
-    root: bytes
-    text: str
-    signatures: tuple[tuple[str, bytes], ...]
-
-
-def parse_note(text: str) -> Note:
-    """Read a signed checkpoint."""
-    body, blank, rest = text.partition("\n\n")
-    lines = body.split("\n")
-    signatures: list[tuple[str, bytes]] = []
-    try:
-        origin, size, root = lines
-        if not re.fullmatch(r"0|[1-9]\d{0,18}", size) or not origin or not origin.isprintable():
-            raise ValueError
-        for line in rest.split("\n")[:-1]:
-            dash, name, signature = line.split(" ")
-            if dash != "—" or not re.fullmatch(r"[^\s+]+", name) or len(_raw(signature)) < 5:
-                raise ValueError
-            signatures.append((name, _raw(signature)))
-        if not blank or not rest.endswith("\n") or not signatures or len(_raw(root)) != 32:
-            raise ValueError
-    except ValueError:
-        raise WrongRecordError("checkpoint", "is not a signed checkpoint") from None
-    return Note(origin, int(size), _raw(root), body + "\n", tuple(signatures))
-
-
-@lru_cache(maxsize=1000)
-def parse_key(text: str, type_: int) -> tuple[str, bytes, bytes] | None:
-    """The name, the id and the bytes of a public key name+id+key; None if it is none."""
-    try:
-        name, id_, rest = text.split("+", 2)
-        raw = _raw(rest)
-    except ValueError:
-        return None
-    digest = hashlib.sha256(name.encode() + b"\n" + raw).digest()[:4]
-    if not re.fullmatch(r"[^\s+]+", name) or len(raw) != 33 or raw[0] != type_:
-        return None
-    return (name, digest, raw[1:]) if digest.hex() == id_ else None
-
-
-def is_signed(note: Note, key: str) -> bool:
-    """Whether the operator with this key signed the checkpoint."""
-    return any(
-        len(raw) == 64 and verify_ed25519(public, note.text.encode(), raw)
-        for public, raw in _by(note, key, 1)
-    )
-
-
-def is_cosigned(note: Note, key: str) -> bool:
-    """Whether the witness with this key signed the checkpoint."""
-    for public, raw in _by(note, key, 4):
-        time = int.from_bytes(raw[:8], "big")
-        message = f"cosignature/v1\ntime {time}\n{note.text}".encode()
-        if len(raw) == 72 and time and verify_ed25519(public, message, raw[8:]):
-            return True
-    return False
-
-
-def _by(note: Note, key: str, type_: int) -> list[tuple[bytes, bytes]]:
-    parsed = parse_key(key, type_)
-    if parsed is None:
-        return []
-    name, id_, public = parsed
-    return [
-        (public, raw[4:]) for signer, raw in note.signatures if (signer, raw[:4]) == (name, id_)
+def signed_text(r: Record, statement: list[Any], opening: str) -> bytes:
+    """The bytes that a member signed about its update in a round."""
+    sent, norm, examples, _ = statement
+    lines = [
+        "verax-statement/v1",
+        f"federation {r['federation']}",
+        f"run {r['run']}",
+        f"round {r['round']}",
+        f"terms {r['terms']}",
+        f"received {r['model_before']}",
+        f"sent {sent}",
+        f"norm {norm}",
+        f"examples {examples}",
+        *([f"opening {opening}"] if opening else []),
     ]
+    return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _raw(text: str) -> bytes:
-    """Base64 in exactly one form; raises ValueError."""
-    raw = b64decode(text, validate=True)
-    if b64encode(raw).decode() != text:
-        raise ValueError
-    return raw
+def check_statements(terms: Terms, r: Record, accounts: dict[int, Account], opening: str) -> None:
+    """Statements are by members who sent something, signed, and agree with the round."""
+    statements, statuses = r["statements"], r["statuses"]
+    if statements and (terms.signed == "none" or r["model_before"] is None):
+        raise WrongRecordError("statement", "the terms or a missing model exclude statements")
+    if terms.signed == "required" and {*r["accounts"]} - statuses.keys() - statements.keys():
+        raise WrongRecordError("statement", "a member that is ok signed no statement")
+    for number, statement in statements.items():
+        if number not in r["accounts"] or statuses.get(number) == "missing":
+            raise WrongRecordError("statement", f"account {number} sent nothing to sign")
+        _, norm, examples, signature = statement
+        name = repr(accounts[number].label)
+        if number not in statuses and not is_norm_booked(r, number, float(norm), 1e-6):
+            raise WrongRecordError(
+                "statement", f"{name} signed the norm {norm}, not the booked one"
+            )
+        if r["examples"].get(number, examples) != examples:
+            raise WrongRecordError("statement", f"{name} signed {examples} examples")
+        key = accounts[number].key
+        message = signed_text(r, statement, opening)
+        if key is None or not verify_ed25519(b64decode(key), message, b64decode(signature)):
+            raise WrongRecordError("signature", f"the statement of {name} is not signed by its key")
 
 
-# Ed25519: −x² + y² = 1 + d x² y² modulo p
-
-_P = 2**255 - 19
-_ORDER = 2**252 + 27742317777372353535851937790883648493
-_D = -121665 * pow(121666, -1, _P) % _P
-_ROOT = pow(2, (_P - 1) // 4, _P)  # of −1
-
-
-def verify_ed25519(key: bytes, message: bytes, signature: bytes) -> bool:
-    """Whether s·B = R + h·A for the key A and the signature (R, s)."""
-    point = _decompress(key)
-    s = int.from_bytes(signature[32:], "little")
-    if point is None or len(signature) != 64 or s >= _ORDER:
-        return False
-    digest = hashlib.sha512(signature[:32] + key + message).digest()
-    h = int.from_bytes(digest, "little") % _ORDER
-    x, y, z, t = point
-    right = _add(_times(s, _BASE), _times(h, (_P - x, y, z, _P - t)))
-    inverse = pow(right[2], -1, _P)
-    x, y = right[0] * inverse % _P, right[1] * inverse % _P
-    return (y | (x & 1) << 255).to_bytes(32, "little") == signature[:32]
+def is_norm_booked(r: Record, number: int, norm: float, tolerance: float) -> bool:
+    """Whether the round charges an update of this squared norm, as far as its record says it."""
+    if r["reads"] == "misreport":
+        return True  # the book holds a distance that others computed
+    weight, booked = effective_weight(r, number), booked_norm(r, number)
+    return not weight or math.isclose(norm, booked / weight**2, rel_tol=tolerance)
 
 
-def _decompress(raw: bytes) -> _Point | None:
-    number = int.from_bytes(raw, "little")
-    y, sign = number & (2**255 - 1), number >> 255
-    if len(raw) != 32 or y >= _P:
-        return None
-    square = (y * y - 1) * pow(_D * y * y + 1, -1, _P) % _P
-    x = pow(square, (_P + 3) // 8, _P)
-    if (x * x - square) % _P:
-        x = x * _ROOT % _P
-    if (x * x - square) % _P or (not x and sign):
-        return None
-    x = _P - x if x & 1 != sign else x
-    return x, y, 1, x * y % _P
-
-
-def _add(a: _Point, b: _Point) -> _Point:
-    e = (a[1] - a[0]) * (b[1] - b[0]) % _P
-    f = (a[1] + a[0]) * (b[1] + b[0]) % _P
-    g = 2 * a[3] * b[3] * _D % _P
-    h = 2 * a[2] * b[2] % _P
-    return (
-        (f - e) * (h - g) % _P,
-        (h + g) * (f + e) % _P,
-        (h - g) * (h + g) % _P,
-        (f - e) * (f + e) % _P,
-    )
-
-
-def _times(n: int, point: _Point) -> _Point:
-    result: _Point = (0, 1, 1, 0)
-    while n:
-        if n & 1:
-            result = _add(result, point)
-        point = _add(point, point)
-        n >>= 1
-    return result
-
-
-_BASE = _decompress((4 * pow(5, -1, _P) % _P).to_bytes(32, "little")) or (0, 1, 1, 0)
-
-
-class OwnNorms:
-    """The squared norms that a member wrote down itself."""
-
-    def __init__(self, path: Path, member: str | None) -> None:
-        if member is None:
-            raise ValueError("whose record is it? give the member")
-        self.path, self.member = path, member
-        self.norms: dict[tuple[str, int], float] = {}
-        self.took_part = False
-        with path.open(encoding="utf-8") as file:
-            for i, line in enumerate(file, 1):
-                if not line.strip():
-                    continue
-                try:
-                    row = json.loads(line)
-                    self.norms[str(row["run"]), int(row["round"])] = float(row["norm"])
-                except (ValueError, KeyError, TypeError):
-                    raise ValueError(
-                        f'{path} line {i}: must be like {{"run": "a", "round": 1, "norm": 2.5}}'
-                    ) from None
-
-    def compare(self, r: Record, accounts: dict[int, Account]) -> list[str]:
-        """What differs between a round and the member's own norm, in words."""
-        mine = [n for n in r["accounts"] if self.member in (accounts[n].member, accounts[n].label)]
-        if not mine:
-            return []
-        number = mine[0]
-        self.took_part = True
-        norm = self.norms.pop((r["run"], r["round"]), None)
-        name, file = f"round {r['round']} of run {r['run']!r}", self.path.name
-        status = r["statuses"].get(number)
-        if status is not None:
-            words = f"{name}: the book says {status}, {file} says {norm}"
-            return [] if norm is None else [words]
-        if r["reads"] == "misreport":
-            return []  # the book holds a distance that others computed
-        booked = _booked_norm(r, number)
-        if norm is None:
-            return [f"{name}: in the book but not in {file}"]
-        counted = [n for n in r["accounts"] if n != number and n not in r["statuses"]]
-        others = [r["weights"].get(n, 1.0) for n in counted]
-        weight = _effective_weight(r["weights"].get(number, 1.0), others)
-        if math.isclose(norm * weight**2, booked, rel_tol=1e-5, abs_tol=0.0):
-            return []
-        return [f"{name}: the book says {booked}, {file} says {norm} (weight {weight})"]
-
-    def missing(self) -> list[str]:
-        """What the member wrote down and the book does not have, in words."""
-        if not self.took_part:
-            return [f"{self.member!r} takes part in no round of the book"]
-        name = self.path.name
-        return [f"round {t} of run {run!r}: in {name} but not in the book" for run, t in self.norms]
-
-
-def _effective_weight(own: float, others: list[float]) -> float:
+def effective_weight(r: Record, number: int) -> float:
     """(1 + E) w: by how much an update counts; E is the others' number, counted by their weight."""
+    others = [
+        r["weights"].get(n, 1.0) for n in r["accounts"] if n != number and n not in r["statuses"]
+    ]
     if not others:
         return 1.0
-    largest = max(others)
+    own, largest = r["weights"].get(number, 1.0), max(others)
     parts = [other / largest for other in others]
-    number = math.fsum(parts) ** 2 / math.fsum(part * part for part in parts)
-    return (1 + number) * own / math.fsum([own, *others])
+    count = math.fsum(parts) ** 2 / math.fsum(part * part for part in parts)
+    return (1 + count) * own / math.fsum([own, *others])
 
 
-def _booked_norm(r: Record, number: int) -> Any:
+def booked_norm(r: Record, number: int) -> Any:
+    """The squared norm of a member's update as it was charged."""
     if r["reads"] == "norms":
         return r["statistics"][r["accounts"].index(number)]
     k = [n for n in r["accounts"] if n not in r["statuses"]].index(number)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from base64 import b64decode, b64encode
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -31,6 +32,8 @@ class Account:
     label: str
     joined: tuple[int, str | None] = (1, None)  # from which round, of which run
     left: tuple[int, str | None] | None = None
+    key: str | None = None  # of its statements
+    commitment: tuple[str, str] | None = None  # data and app, for spot checks
 
     def may_take_part(self, run: str, t: int) -> bool:
         """Whether the member may take part in a round that is booked now."""
@@ -128,6 +131,48 @@ def _transfers(x: Any) -> bool:
     )
 
 
+def _base64(size: int) -> Test:
+    def test(x: Any) -> bool:
+        try:
+            raw = b64decode(x, validate=True) if type(x) is str else b""
+        except ValueError:
+            return False
+        return len(raw) == size and b64encode(raw).decode() == x
+
+    return test
+
+
+def _key(x: Any) -> bool:
+    """A public key of Ed25519: 32 bytes, of which 255 bits are a number below the prime."""
+    return _base64(32)(x) and int.from_bytes(b64decode(x), "little") % 2**255 < 2**255 - 19
+
+
+def _statement(x: Any) -> bool:
+    """What a member signed: digest of what is sent, norm as text, example count, signature."""
+    if type(x) is not list or len(x) != 4:
+        return False
+    return _digest(x[0]) and _real_text(x[1]) and _whole(0, 2**53)(x[2]) and _base64(64)(x[3])
+
+
+def _real_text(x: Any) -> bool:
+    """A finite number ≥ 0 as text, which was signed as it is written."""
+    number = r"(0|[1-9]\d{0,30})(\.\d{1,30})?(e[+-]?\d{1,3})?"
+    return type(x) is str and bool(re.fullmatch(number, x)) and float(x) < _INFINITY
+
+
+def _found(x: Any) -> bool:
+    """What a spot check found: rows of a round, a distance and a norm."""
+    return type(x) is list and all(
+        type(row) is list and len(row) == 3 and _round(row[0]) and all(map(_real_text, row[1:]))
+        for row in x
+    )
+
+
+def _line(x: Any) -> bool:
+    """A text of one line, which may be empty."""
+    return _reason(x) and len(x.splitlines()) <= 1 and not x.endswith(("\n", "\r"))
+
+
 def _or_none(test: Test) -> Test:
     return lambda x: x is None or test(x)
 
@@ -154,10 +199,13 @@ _FIELDS: dict[str, dict[str, Test]] = {
         "label": _name,
         "from_round": _round,
         "run": _or_none(_name),
+        "key": _or_none(_key),
+        "data": _or_none(_digest),
+        "app": _or_none(_digest),
     },
     "leave": {"account": _account, "from_round": _round, "run": _or_none(_name)},
     "limit": {"account": _or_none(_account), "limit": _or_none(_whole(0, MAX_AMOUNT))},
-    "opening": {"run": _name, "round": _round, "terms": _digest},
+    "opening": {"run": _name, "round": _round, "terms": _digest, "config": _or_none(_digest)},
     "round": {
         "run": _name,
         "round": _round,
@@ -168,6 +216,10 @@ _FIELDS: dict[str, dict[str, Test]] = {
         "statuses": _by_account(lambda x: x in ("missing", "rejected", "error")),
         "weights": _by_account(_weight),
         "reasons": _by_account(lambda x: _reason(x) and x != ""),
+        "model_before": _or_none(_digest),
+        "model_after": _or_none(_digest),
+        "examples": _by_account(_whole(1, 2**53)),
+        "statements": _by_account(_statement),
         "terms": _digest,
         "rule": _reason,
         "price": _reals(0.0),
@@ -178,6 +230,19 @@ _FIELDS: dict[str, dict[str, Test]] = {
     "correction": _entries | {"corrects": _or_none(_round), "reason": _reason},
     "settlement": _entries | {"transfers": _transfers},
     "checkpoint": {"note": _text(2**16)},
+    "closing": {"run": _name, "beacon": _line},
+    "draw": {"run": _name, "value": _name, "drawn": _by_account(_wholes(1, MAX_AMOUNT))},
+    "spot-check": {
+        "run": _name,
+        "account": _account,
+        "outcome": lambda x: x in ("checked", "refused", "mismatch", "missing"),
+        "reason": _line,
+        "found": _found,
+        "signature": _base64(64),
+        "accounts": _wholes(1, MAX_ACCOUNT),
+        "payments": _reals(-_INFINITY),
+        "amounts": _entries["amounts"],
+    },
 }
 _COMMON: dict[str, Test] = {
     "version": _whole(1, 1),
@@ -212,7 +277,7 @@ def decode(line: bytes) -> Record:
             )
     if len(record.get("accounts", ())) != len(record.get("amounts", ())):
         raise WrongRecordError("form", "does not have as many amounts as accounts")
-    for name in ("statuses", "weights", "reasons"):
+    for name in ("statuses", "weights", "reasons", "examples", "statements", "drawn"):
         if name in record:
             record[name] = {int(key): value for key, value in record[name].items()}
     return record

@@ -6,14 +6,24 @@ import re
 import sys
 from pathlib import Path
 
-_PARTS = ("forms", "evidence", "terms", "payments", "checks", "chain", "sources")
 _MAIN = """
 
 if __name__ == "__main__":
-    outcome = verify(sys.argv[1], checkpoints=sys.argv[2:])
-    print(report(outcome))
-    sys.exit(0 if outcome.ok else 1)
+    main()
 """
+_PARTS = (
+    "forms",
+    "signatures",
+    "terms",
+    "payments",
+    "evidence",
+    "spot",
+    "checks",
+    "chain",
+    "mine",
+    "sources",
+    "command",
+)
 
 
 def packed() -> str:

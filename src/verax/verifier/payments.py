@@ -30,11 +30,12 @@ def check_inputs(terms: Terms, r: Record, accounts: Mapping[int, Account]) -> No
         raise WrongRecordError("form", f"rule {terms.rule} cannot read {reads!r}")
     if (reads == "gram") != (gram is not None):
         raise WrongRecordError("form", f"rule {terms.rule} needs other inputs")
-    statuses, weights, known = r["statuses"], r["weights"], set(r["accounts"])
-    if (statuses.keys() | weights.keys() | r["reasons"].keys()) - known:
+    statuses, weights, counts = r["statuses"], r["weights"], r["examples"]
+    named = statuses.keys() | weights.keys() | r["reasons"].keys() | counts.keys()
+    if named - {*r["accounts"]}:
         raise WrongRecordError("form", "a status, weight or reason belongs to nobody in the round")
-    if weights.keys() & statuses.keys():
-        raise WrongRecordError("form", "a member that is not ok has a weight")
+    if (weights.keys() | counts.keys()) & statuses.keys():
+        raise WrongRecordError("form", "a member that is not ok has a weight or an example count")
     ok = [number for number in r["accounts"] if number not in statuses]
     if values is not None:
         numbers = [n for n, x in zip(r["accounts"], values, strict=False) if x is not None]
@@ -42,9 +43,26 @@ def check_inputs(terms: Terms, r: Record, accounts: Mapping[int, Account]) -> No
             raise WrongRecordError("form", "not exactly the members that are ok have a statistic")
     else:
         check_gram(gram, len(ok))
+    if counts:
+        _check_examples(terms, ok, weights, counts)
     order = listed_order(terms, r, accounts)
     if ok and (weights or terms.weights == "fixed"):
         _check_weights(terms, r["accounts"], ok, weights, order)
+
+
+def _check_examples(
+    terms: Terms, ok: list[int], weights: dict[int, float], counts: dict[int, int]
+) -> None:
+    """Where example counts are booked, weights follow from them: N c_i / Σ c_j."""
+    fewest, most = terms.counts
+    if terms.weights != "reported" or counts.keys() != {*ok}:
+        raise WrongRecordError("weight", "not exactly the members that are ok have a count")
+    if not fewest <= min(counts.values()) <= max(counts.values()) <= most:
+        raise WrongRecordError("weight", "an example count is outside the limits of the terms")
+    total = sum(counts.values())
+    pairs = [(weights.get(number, 1.0), counts[number] * len(ok) / total) for number in ok]
+    if not all(math.isclose(a, b, rel_tol=1e-9) for a, b in pairs):
+        raise WrongRecordError("weight", "weights do not follow from the example counts")
 
 
 def _check_weights(

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from verax.verifier.chain import Chain, Verification
-from verax.verifier.evidence import Note, OwnNorms, is_cosigned, is_signed, parse_note
 from verax.verifier.forms import Record, WrongRecordError
+from verax.verifier.mine import OwnRecord
+from verax.verifier.signatures import Note, is_cosigned, is_signed, parse_note
 from verax.verifier.terms import Measure
 
 _SCHEMA = 2
@@ -76,9 +77,10 @@ def verify(
         source: the path or URL of a database, or the path of an export (JSON Lines).
         federation: which one; may be left out if there is only one.
         checkpoints: files of earlier checkpoints to compare the history with.
-        signer: the operator's public key (name+id+key) that checkpoints must be signed with.
+        signer: the operator's public key (name+id+key) that checkpoints and receipts must be
+            signed with; receipts by default with those that the terms name.
         witnesses: public keys of witnesses that must have signed the checkpoints, too.
-        mine: a member's own record, JSON Lines of {"run", "round", "norm"}.
+        mine: a member's own evidence (`verax.verifier.mine`), JSON Lines.
         member: whose record `mine` is, by id or label.
         rules: further payment rules, by the name that the terms give them. Payments by a rule that
             is neither built in nor given here are not recomputed; a finding of the kind `unchecked`
@@ -86,14 +88,13 @@ def verify(
         progress: called with the number of records read since the last call.
     """
     result = Verification()
-    own = None if mine is None else OwnNorms(Path(mine), member)
     chain = Chain(result, rules or {})
+    own = None if mine is None else OwnRecord(Path(mine), member, chain)
 
     def check(line: bytes) -> Record | None:
         record = chain.check(line)
         if own is not None and record is not None and record["kind"] == "round":
-            for words in own.compare(record, chain.accounts):
-                result.add("mine", result.sequence, words)
+            own.compare(record)
         return record
 
     if _is_export(source):
@@ -103,8 +104,8 @@ def verify(
     chain.finish()
     for path in map(Path, checkpoints):
         _compare(path, chain, signer, witnesses)
-    for words in own.missing() if own else ():
-        result.add("mine", 0, words)
+    if own is not None:
+        own.finish(signer)
     return result
 
 
@@ -365,6 +366,7 @@ def report(result: Verification) -> str:
         f"{result.federation}: {result.sequence} records, {result.rounds} rounds, "
         f"{result.entries} entries, last hash {result.hash}"
     ]
+    lines += [f"PROVEN: {words}" for words in result.proven]
     lines += [f"DECISION ({each.kind}): {each.message}" for each in result.decisions]
     for finding in result.findings:
         word = "WARNING" if finding.kind == "unchecked" else "WRONG"

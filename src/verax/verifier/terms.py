@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from verax.verifier.evidence import parse_key
 from verax.verifier.forms import MAX_AMOUNT, WrongRecordError
+from verax.verifier.signatures import parse_key
 
 #: What a payment rule measures. Called with the round's statistics (one number per participant,
 #: None for those not ok) or None, with the Gram matrix of the ok participants or None, and with one
@@ -28,6 +28,7 @@ Measure = Callable[
 
 _ACTIONS = ("excuse", "flat-fee", "largest")
 _WEIGHTS = ("equal", "reported", "fixed")
+_SPOT_FEES = ("refused", "mismatch", "missing")
 
 
 class Terms:
@@ -48,7 +49,8 @@ class Terms:
 
     def _read(self, table: Any) -> None:
         known = {"price", "rule", "members", "allowances", "weights", "policy", "currency", "scale"}
-        _fields(table, known | {"arrays", "worth", "changes", "audited"}, {"price"})
+        known |= {"arrays", "worth", "changes", "evidence", "spot", "audited", "openness"}
+        _fields(table, known, {"price"})
         self.rule: str = _text(table.get("rule", "squared-norm"))
         name = r"[A-Za-z_][\w.]*"
         _true(self.rule in _BUILT_IN or re.fullmatch(f"{name}:{name}", self.rule), "rule")
@@ -75,10 +77,16 @@ class Terms:
         _fields(table.get("arrays", {}), {"uncharged"})
         _true("" not in _texts(table.get("arrays", {}).get("uncharged", [])), "arrays")
         self._read_changes(table.get("changes", {}))
+        self._read_evidence(table.get("evidence", {}))
+        self._read_spot(table.get("spot"))
+        openness = table.get("openness", {})
+        _fields(openness, {"amounts", "norms"})
+        _true(all(shown in ("own", "all") for shown in openness.values()), "openness")
         if "audited" in table:
             _check_audited(table["audited"])
         limit = MAX_AMOUNT / 10**self.scale
         sizes = [abs(x) for row in (*self.prices, *self.allowances) for x in row]
+        sizes += [(self.spot or {}).get(name, 0.0) for name in _SPOT_FEES]
         _true(max(*sizes, self.policy["fee"]) <= limit and self.last <= MAX_AMOUNT, "price")
 
     def _read_price(self, price: Any) -> None:
@@ -103,7 +111,7 @@ class Terms:
         fewest, most = weights.get("fewest", 1), weights.get("most", 10**9)
         _true(type(fewest) is int and type(most) is int, "weights.fewest")
         _true(1 <= fewest <= most <= 2**53, "weights.most")
-        self.weight_values = values
+        self.weight_values, self.counts = values, (fewest, most)
 
     def _read_policy(self, policy: Any) -> None:
         _fields(policy, {"missing", "rejected", "error", "fee", "outside"})
@@ -126,8 +134,28 @@ class Terms:
         _true(bool(keys) <= _integer(self.changes["quorum"]) <= len(keys), "changes.quorum")
         _true(len(set(keys)) == len(keys), "changes.witnesses")
         _true(all(parse_key(key, 4) for key in keys), "changes.witnesses")
-        decided = {"settlement", "correction", "terms"}
+        decided = {"settlement", "correction", "terms", "deposit", "key", "skip", "time"}
         _true(len(set(kinds)) == len(kinds) and set(kinds) <= decided, "changes.cosigned")
+
+    def _read_evidence(self, evidence: Any) -> None:
+        _fields(evidence, {"signed", "operator"})
+        self.signed = _text(evidence.get("signed", "none"))
+        self.operator = _text(evidence.get("operator", ""))
+        _true(self.signed in ("none", "optional", "required"), "evidence.signed")
+        _true(not self.operator or parse_key(self.operator, 1), "evidence.operator")
+
+    def _read_spot(self, spot: Any) -> None:
+        self.spot: dict[str, Any] | None = None
+        if spot is None:
+            return
+        _fields(spot, {"auditor", "fine", "rounds", "tolerance", *_SPOT_FEES}, {"auditor", "fine"})
+        numbers = {name: _number(spot.get(name, 0.0)) for name in ("fine", *_SPOT_FEES)}
+        _true(all(math.isfinite(x) and x >= 0 for x in numbers.values()), "spot")
+        tolerance, rounds = _number(spot.get("tolerance", 0.0)), _integer(spot.get("rounds", 1))
+        _true(0 <= tolerance < 1 and 1 <= rounds <= 1000, "spot")
+        key = parse_key(_text(spot["auditor"]), 1)
+        _true(key and self.signed != "none", "spot")
+        self.spot = numbers | {"tolerance": tolerance, "rounds": rounds, "key": key and key[2]}
 
     def block(self, t: int) -> int:
         """The block of the price that a round belongs to."""
@@ -220,7 +248,9 @@ def _integer(x: Any) -> int:
 
 
 def _number(x: Any) -> float:
-    _true(type(x) in (int, float), repr(x)[:40])
+    _true(type(x) in (int, float), "a number")
+    # Larger integers have no floating-point value, and so many digits may not even be printed.
+    _true(type(x) is float or abs(x) <= 2**1023, "a number")
     return float(x)
 
 

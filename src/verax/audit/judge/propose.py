@@ -10,7 +10,7 @@ from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.tried import strongest_misreports
 from verax.audit.judge.windows import interval
 from verax.audit.judge.worth import range_words, worth_sentence
-from verax.mechanism import Audited, Price, Terms, Weights
+from verax.mechanism import Audited, Policy, Price, Terms, Weights
 from verax.mechanism.rules import rule_text
 
 
@@ -31,10 +31,29 @@ def propose(judgement: Judgement) -> Terms:
         members=judgement.subject.names,
         allowances=tuple((*row, -sum(row)) for row in rows),
         weights=Weights(judgement.description.weights),
+        policy=absence_policy(judgement)[0],
         currency=judgement.plan.prices.currency,
         worth=judgement.plan.prices.worth,
         audited=_audited(judgement),
     )
+
+
+def absence_policy(judgement: Judgement) -> tuple[Policy, str]:
+    """What a missing update should cost, and why, in a sentence.
+
+    Absence is excused, because machines and networks fail, unless one that was tried pays at the
+    others' expense. Then it costs what the largest update of the round costs.
+    """
+    rows = [row for row in strongest_misreports(judgement) if row.kind == "absence"]
+    if not rows:
+        return Policy(), "No absence was tried; a missing update is excused."
+    (row,) = rows
+    gain, name = float(row.gains.mean()), judgement.subject.names[row.client]
+    pays = row.harmful and gain > judgement.plan.prices.tolerance
+    words = f"The strongest absence tried ({name}: {row.label}) gains {gain:+.2%} of its reward"
+    if pays:
+        return Policy(missing="largest"), f"{words}, so that a missing update costs the largest."
+    return Policy(), f"{words}{'' if row.harmful else ' and helps the others'}: it is excused."
 
 
 def _audited(judgement: Judgement) -> Audited:
@@ -102,6 +121,7 @@ def terms_toml(judgement: Judgement) -> str:
         )
         + "."
     )
+    lines.append(absence_policy(judgement)[1])
     mean, lower, upper = interval(judgement.evidence.honest_losses.mean(axis=1))
     lines.append(f"Mean honest test loss {mean:.4g} [{lower:.4g}, {upper:.4g}].")
     return propose(judgement).to_toml("\n".join(lines))

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verax.audit.judge.judgement import Judgement
+from verax.audit.judge.spot import FinedPolicy
 from verax.audit.run.subject import Progress, Subject
 from verax.audit.search.coalitions import FoundPair, search_pairs
 from verax.audit.search.effort import effort_of, searches_together
 from verax.audit.search.everybody import FoundEquilibrium, price_of, search_equilibria
+from verax.audit.search.fined import fined
 from verax.audit.search.responses import FoundResponse, judged, search
 from verax.audit.search.utilities import Utilities
 from verax.files import write_text
@@ -30,12 +32,17 @@ class SearchResults:
         absences: each member that stays away whenever it expects to pay, at the proposed price.
         pairs: the best joint policy of each pair of members at the proposed price.
         equilibria: where everybody's best responses lead, at each price.
+        fined_choosing: what spot checks fine the responses at the proposed price, on the seeds
+            that choose.
+        fined_judging: the same on the seeds that judge.
     """
 
     responses: list[FoundResponse] = field(default_factory=list[FoundResponse])
     absences: list[FoundResponse] = field(default_factory=list[FoundResponse])
     pairs: list[FoundPair] = field(default_factory=list[FoundPair])
     equilibria: list[FoundEquilibrium] = field(default_factory=list[FoundEquilibrium])
+    fined_choosing: list[FinedPolicy] = field(default_factory=list[FinedPolicy])
+    fined_judging: list[FinedPolicy] = field(default_factory=list[FinedPolicy])
 
 
 def searched(
@@ -62,11 +69,14 @@ def searched(
     allowances = np.repeat(judgement.allowances, plan.blocks.lengths, axis=0)
     utilities = Utilities(plan, runner, rule, price, allowances)
     together = searches_together(plan) and effort.compared > 0
+    responses = search(judgement, runner, effort, progress)
     found = SearchResults(
-        search(judgement, runner, effort, progress),
+        responses,
         _absences(judgement, utilities),
         search_pairs(judgement, utilities, effort, progress) if together else [],
         search_equilibria(judgement, runner, effort, progress) if together else [],
+        fined(judgement, runner, responses, plan.seeds.choosing),
+        fined(judgement, runner, responses, plan.seeds.judging),
     )
     write_text(path, json.dumps({"of": of, **_to_json(found)}, indent=1))
     return found
@@ -118,7 +128,20 @@ def _to_json(found: SearchResults) -> dict[str, Any]:
             }
             for one in found.equilibria
         ],
+        "fined_choosing": [_fined_to_json(one) for one in found.fined_choosing],
+        "fined_judging": [_fined_to_json(one) for one in found.fined_judging],
     }
+
+
+def _fined_to_json(one: FinedPolicy) -> dict[str, Any]:
+    return {"client": one.client} | {
+        name: getattr(one, name).tolist() for name in ("rewards", "paid", "fined")
+    }
+
+
+def _fined_from_json(kept: dict[str, Any]) -> FinedPolicy:
+    numbers = (np.array(kept[name]) for name in ("rewards", "paid", "fined"))
+    return FinedPolicy(kept["client"], *numbers)
 
 
 def _from_json(kept: dict[str, Any]) -> SearchResults:
@@ -145,6 +168,8 @@ def _from_json(kept: dict[str, Any]) -> SearchResults:
             )
             for one in kept["equilibria"]
         ],
+        [_fined_from_json(one) for one in kept["fined_choosing"]],
+        [_fined_from_json(one) for one in kept["fined_judging"]],
     )
 
 

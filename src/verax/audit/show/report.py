@@ -35,7 +35,7 @@ def write_report(audit: dict[str, Any], path: Path) -> None:
 
 
 def _render(audit: dict[str, Any]) -> str:
-    source = files("verax.audit.show").joinpath("report.html").read_text(encoding="utf-8")
+    source = _source()
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
@@ -54,6 +54,17 @@ def _render(audit: dict[str, Any]) -> str:
     return environment.from_string(source).render(
         audit=audit, style_hash=_hash(source, "style"), script_hash=_hash(source, "script")
     )
+
+
+def _source() -> str:
+    """The template with the charts inside it, which are a module and a style sheet elsewhere."""
+    folder = files("verax.audit.show")
+    page, script, style = (
+        folder.joinpath(name).read_text(encoding="utf-8")
+        for name in ("report.html", "charts.js", "charts.css")
+    )
+    script = re.sub(r"^export ", "", script, flags=re.MULTILINE)
+    return page.replace("// charts.js\n", script).replace("/* charts.css */\n", style)
 
 
 def _hash(source: str, element: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.noise import noise_leaks
+from verax.audit.judge.spot import propose_spot_checks
 from verax.audit.judge.tried import strongest_misreports
 from verax.audit.judge.windows import interval
 from verax.audit.search import FoundResponse, SearchResults
@@ -24,6 +26,7 @@ def tables(judgement: Judgement, found: SearchResults) -> dict[str, Any]:
         "pairs": _pairs(judgement, found),
         "everybody": _everybody(judgement, found),
         "noise": _noise(judgement),
+        "spot": _spot(judgement, found),
     }
 
 
@@ -126,3 +129,9 @@ def _noise(judgement: Judgement) -> list[dict[str, Any]]:
         }
         for one in noise_leaks(judgement)
     ]
+
+
+def _spot(judgement: Judgement, found: SearchResults) -> dict[str, Any] | None:
+    """The spot checks that are proposed, beside those that were compared."""
+    proposal = propose_spot_checks(judgement, found.fined_choosing, found.fined_judging)
+    return None if proposal is None else asdict(proposal)

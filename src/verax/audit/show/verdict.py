@@ -42,6 +42,7 @@ def verdict(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
     quiet = judgement.plan.deviations.momenta and judgement.plan.deviations.batches
     if judgement.description.message == "gradient" and not quiet:
         sentences.append(KNOWN_HOLE)
+    sentences += _spot(tables)
     sentences.append(worth_sentence(judgement.plan, judgement.subject.names))
     sentences.append(_without_payments(judgement))
     constant = judgement.schedules["constant"]
@@ -176,6 +177,22 @@ def _other_rules(judgement: Judgement) -> list[str]:
     return [
         f"Of all rules and prices that were judged, “{least.name}” leaves least at the others' "
         f"expense, {least.worst_share:.2%} of the honest reward. {_how_to_use(least.name)}"
+    ]
+
+
+def _spot(tables: dict[str, Any]) -> list[str]:
+    """Which spot checks would hold, and what they cost."""
+    spot = tables["spot"]
+    if spot is None:
+        return []
+    chosen = spot["chosen"]
+    what = "with these prices" if chosen["with_price"] else "in place of these prices"
+    leaves = max(chosen["worst_share"], chosen["searched_share"] or 0.0)
+    return [
+        f"Spot checks (fine = {chosen['fine']:g}, rounds = {spot['rounds']} in [spot] of the "
+        f"terms) {what} leave {leaves:.2%} of the honest reward to everything that was tried or "
+        f"searched, directions included. They take {spot['calls']} client calls after a run of "
+        f"{spot['run_calls']}."
     ]
 
 

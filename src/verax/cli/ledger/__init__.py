@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import typer
 
-from verax.cli.ledger import booking, checking, reading, setup, witnessing
+from verax.cli.ledger import booking, checking, reading, setup, spot, witnessing
 
 __all__ = ["app"]
 
 app = typer.Typer(no_args_is_help=True, help="Books of charges that every member can check.")
 for command in (
     setup.create,
+    setup.key,
     setup.join,
     setup.leave,
     setup.terms,
@@ -32,5 +33,8 @@ for command in (
     witnessing.witness,
     witnessing.prove,
     witnessing.compare,
+    spot.close,
+    spot.draw,
+    spot.fine,
 ):
     app.command(command.__name__.rstrip("_"))(command)

@@ -28,14 +28,15 @@ def verify(
         list[Path] | None, typer.Option(help="An earlier checkpoint to compare the book with.")
     ] = None,
     signer: Annotated[
-        str | None, typer.Option(help="The operator's public key that checkpoints must have.")
+        str | None,
+        typer.Option(help="The operator's public key that checkpoints and receipts must have."),
     ] = None,
     witness: Annotated[
         list[str] | None, typer.Option(help="A witness's public key that they must have, too.")
     ] = None,
     mine: Annotated[
         Path | None,
-        typer.Option(help='Your own norms, JSON Lines of {"run": …, "round": …, "norm": …}.'),
+        typer.Option(help="Your own evidence, JSON Lines: norms, statements and receipts."),
     ] = None,
     member: Annotated[str | None, typer.Option(help="Who you are, for --mine.")] = None,
     rule: Rules = None,
@@ -46,11 +47,12 @@ def verify(
 
     Payments by a rule that is not built in are recomputed only with --rule; without it, everything
     else is checked, and a warning says so. What somebody decided on (deposits, corrections,
-    settlements, new terms, skipped rounds) is always listed: no rule can check it, only you.
+    settlements, new terms and keys, skipped rounds) is always listed: no rule can check it, only
+    you. With --mine, what your statements and receipts prove is listed, too.
 
     For example:
 
-        verax ledger verify export.jsonl --checkpoint may.note
+        verax ledger verify export.jsonl --checkpoint may.note --mine north.jsonl --member north
     """
     ledger_package()
     from verax import verifier
@@ -96,12 +98,15 @@ def _as_json(result: Any) -> dict[str, Any]:
         "balances": result.balances,
         "wrong": result.wrong,
         "unchecked": result.unchecked,
+        "proven": result.proven,
         "decisions": [vars(each) for each in result.decisions],
         "findings": [vars(each) for each in result.findings],
     }
 
 
 def _print_result(result: Any) -> None:
+    for words in result.proven:
+        say(f"PROVEN: {words}")
     for each in result.decisions:
         say(f"DECISION ({each.kind}): {each.message}")
     for each in result.findings:

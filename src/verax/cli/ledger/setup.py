@@ -1,9 +1,10 @@
-"""`verax ledger create | join | leave | terms | limit`: a federation, its members and terms."""
+"""`verax ledger create | key | join | leave | terms | limit`: a federation, members and terms."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,18 +66,59 @@ def join(
     label: Annotated[str, typer.Option(help="The name that people use for the member.")] = "",
     from_round: FromRound = 1,
     run: OfRun = None,
+    key: Annotated[
+        str | None, typer.Option(help="The public key of its statements, as `key` prints it.")
+    ] = None,
+    commitment: Annotated[
+        Path | None,
+        typer.Option(help="What it commits to for spot checks, as `verax commit` writes it."),
+    ] = None,
     federation: Federation = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a member from a round on, or change its label.
+    """Add a member from a round on, or change its label or key.
 
     For example:
 
-        verax ledger join book.db 4f1c… --label "North clinic"
+        verax ledger join book.db 4f1c… --label "North clinic" --key 6Q3…=
     """
+    own = {} if commitment is None else read_commitment(commitment)
     with open_book(book, federation) as (opened, name):
-        receipt = opened.join(name, member, label, from_round=from_round, run=run)
+        receipt = opened.join(name, member, label, from_round=from_round, run=run, key=key, **own)
         print_receipt(receipt, as_json, f"{member} is a member of {name}")
+
+
+def read_commitment(path: Path) -> dict[str, str]:
+    """The digests of data and app that `verax commit` wrote."""
+    try:
+        read: Any = json.loads(path.read_text(encoding="utf-8"))
+        return {name: str(read[name]) for name in ("data", "app")}
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is no commitment; `verax commit --out` writes one") from None
+
+
+def key(
+    file: Annotated[Path, typer.Argument(help="The private key; is created if it is not there.")],
+    name: Annotated[
+        str | None, typer.Option(help="Print an operator's key of this name, for the terms.")
+    ] = None,
+) -> None:
+    """Print the public key of a private one, which is created if it does not exist.
+
+    A member gives its public key to the operator for `join --key`, and signs its updates with the
+    private one (`verax.flower.signed`). An operator signs receipts (`[evidence] operator`).
+
+    For example:
+
+        verax ledger key north.pem
+    """
+    ledger_package()
+    from verax.ledger import notes
+    from verax.ledger.evidence import evidence_key
+
+    private = notes.load_key(file) if file.exists() else notes.new_key(file)
+    operator = None if name is None else notes.public_key(private, name, notes.OPERATOR)
+    typer.echo(evidence_key(private) if operator is None else str(operator))
 
 
 def leave(

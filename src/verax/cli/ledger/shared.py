@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
@@ -14,14 +13,11 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from verax.text import printable, printable_json, shown
+from verax.text import printable, printable_json
 
 if TYPE_CHECKING:
     from verax.ledger import Book, Receipt
     from verax.mechanism import Terms
-
-#: Amounts in minor units of more digits than this do not fit into a book.
-_MAX_DIGITS = 30
 
 BookOption = Annotated[str, typer.Argument(metavar="BOOK", help="A file, or a postgresql:// URL.")]
 Federation = Annotated[
@@ -95,18 +91,9 @@ def counting(what: str) -> Generator[Callable[[int], None]]:
 
 def units_of(amount: str, scale: int) -> int:
     """Convert a decimal number to minor units, exactly."""
-    try:
-        value = Decimal(amount).scaleb(scale)
-        if not value.is_finite():
-            raise ArithmeticError
-        if value.adjusted() > _MAX_DIGITS:
-            raise ValueError(f"amount is {shown(amount)}, must fit into 63 bits of minor units")
-        units = int(value)
-    except (ArithmeticError, TypeError):
-        raise ValueError(f"amount is {shown(amount)}, must be a number such as 12.50") from None
-    if units != value:
-        raise ValueError(f"amount is {shown(amount)}, the books hold {scale} decimal places")
-    return units
+    from verax.ledger.money import parse_units
+
+    return parse_units(amount, scale)
 
 
 def new_reference(reference: str | None) -> str:

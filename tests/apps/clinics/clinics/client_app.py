@@ -17,6 +17,11 @@ def patients(context: Context, part: str) -> tuple[np.ndarray, np.ndarray]:
     return x, (x @ rule + rng.standard_normal(len(x)) > 0).astype(float)
 
 
+def samples(context: Context) -> tuple[np.ndarray, np.ndarray]:
+    """What a clinic trains on, to which it commits for spot checks."""
+    return patients(context, "train")
+
+
 def loss_of(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> float:
     """The mean logistic loss."""
     return float(np.mean(np.logaddexp(0, x @ w) - y * (x @ w)))

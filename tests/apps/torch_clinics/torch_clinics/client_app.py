@@ -27,6 +27,11 @@ def train(message: Message, context: Context) -> Message:
     return Message(RecordDict(content), reply_to=message)
 
 
+def samples(context: Context):
+    """What a clinic trains on, to which it commits for spot checks."""
+    return patients(context.node_config["partition-id"], "train")
+
+
 @app.evaluate()
 def evaluate(message: Message, context: Context) -> Message:
     net = network()

@@ -1,0 +1,1 @@
+from tests.apps.conftest import clinics  # noqa: F401
