@@ -1,0 +1,224 @@
+"""A federation that is followed: its state and its history, brought up to date record by record."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+
+from verax.console.history import RoundRow, Series, norms_of
+from verax.flower.alarm import Alarm
+from verax.ledger import Book, BookError, BookUnavailableError
+from verax.ledger.checks import check
+from verax.ledger.money import format_units
+from verax.ledger.records import CheckpointRecord, Record, RoundRecord
+from verax.ledger.state import Account, FederationState
+from verax.mechanism import Terms
+
+#: Rounds at the end of the book in which alarms are looked for when the console starts.
+ALARMED = 500
+#: Records that are kept decoded: members look at the same last rounds.
+_KEPT = 512
+
+
+def key_of(federation: str) -> str:
+    """What stands for a federation in addresses: its name may contain anything.
+
+    Example:
+        >>> key_of("clinics")
+        '28ed403912f26e34'
+    """
+    return sha256(federation.encode()).hexdigest()[:16]
+
+
+@dataclass
+class Followed:
+    """A federation up to the last record that was read.
+
+    Attributes:
+        name: the federation.
+        state: what its records define.
+        rounds: all rounds, in the order of the chain.
+        series: by account number.
+        checkpoints: the records of checkpoints that witnesses signed.
+        problem: why its book cannot be read any further; empty if it can.
+        lock: held while the federation is read or brought up to date.
+    """
+
+    name: str
+    state: FederationState
+    rounds: list[RoundRow] = field(default_factory=list[RoundRow])
+    series: dict[int, Series] = field(default_factory=dict[int, Series])
+    checkpoints: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    problem: str = ""
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    _run: str = ""
+    _alarm: Alarm = field(default_factory=Alarm)
+
+    @cached_property
+    def key(self) -> str:
+        """What stands for it in addresses."""
+        return key_of(self.name)
+
+    @property
+    def terms(self) -> Terms:
+        """The newest terms."""
+        return self.state.versions[-1].terms
+
+    @property
+    def members(self) -> list[Account]:
+        """All members that ever joined, in the order in which they joined."""
+        return [account for number, account in sorted(self.state.accounts.items()) if number]
+
+    def money(self, units: int) -> str:
+        """An amount for readers: grouped thousands and a true minus."""
+        text = format_units(abs(units), self.state.scale)
+        whole, point, part = text.partition(".")
+        return f"{'−' if units < 0 else ''}{int(whole):,}{point}{part}"
+
+    def units(self, amount: float) -> int:
+        """The nearest number of minor units."""
+        return round(amount * 10**self.state.scale)
+
+    def shows_all(self, what: str) -> bool:
+        """Whether every version of the terms lets members see each other's amounts or norms."""
+        return all(
+            version.terms.openness is not None and getattr(version.terms.openness, what) == "all"
+            for version in self.state.versions
+        )
+
+    def advance(self, book: Book, last: int) -> None:
+        """Read the records that were added; `last` is the end of the book as it is known."""
+        try:
+            for record in book.records(self.name, after=self.state.sequence):
+                with self.lock:
+                    check(self.state, record, charges=False)
+                    self.state.apply(record)
+                    self._add(record, last)
+            self.problem = ""
+        except (BookError, BookUnavailableError, ValueError) as error:
+            self.problem = str(error)
+
+    def _add(self, record: Record, last: int) -> None:
+        body = record.body
+        norms: dict[int, float] = {}
+        promised: dict[int, float] = {}
+        if isinstance(body, RoundRecord):
+            norms = norms_of(body)
+            promised = allowances(self.state, self._terms_of(body), body)
+            self.rounds.append(self._round(record, body, norms, last))
+        elif isinstance(body, CheckpointRecord):
+            self.checkpoints.append((record.sequence, body.note))
+        for number, amount in record.entries:
+            series = self.series.setdefault(number, Series())
+            series.add(record.sequence, amount, norms.get(number, math.nan))
+            if isinstance(body, RoundRecord):
+                series.charged += amount
+                series.promised += promised.get(number, 0.0)
+
+    def _terms_of(self, body: RoundRecord) -> Terms:
+        return self.state.version_of(body.terms).terms
+
+    def _round(
+        self, record: Record, body: RoundRecord, norms: dict[int, float], last: int
+    ) -> RoundRow:
+        audited = self._terms_of(body).audited
+        low, high = (0.0, math.inf) if audited is None else audited.band(body.round)
+        outside = tuple(number for number, norm in norms.items() if not low <= norm <= high)
+        if body.run != self._run:
+            self._run, self._alarm = body.run, Alarm()
+        alarms: dict[int, str] = {}
+        if record.sequence > last - ALARMED:
+            found = self._alarm.update({str(number): norm for number, norm in norms.items()})
+            alarms = {int(number): message for number, message in found.items()}
+        return RoundRow(
+            record.sequence,
+            body.run,
+            body.round,
+            record.time,
+            len(body.accounts),
+            len(body.accounts) - len(body.statuses),
+            outside,
+            alarms,
+        )
+
+
+def allowances(state: FederationState, terms: Terms, body: RoundRecord) -> dict[int, float]:
+    """What allowances take off the payments of a round, by account: κ_i less the mean of all κ_j.
+
+    The mean is that of the participants: whoever is absent neither pays nor receives, and the
+    allowances of the others must still balance.
+    """
+    kappa = terms.allowances_at(body.round)
+    if kappa is None:
+        return {}
+    table = dict(zip((each.number for each in state.listed(terms)), kappa.tolist(), strict=True))
+    present = [number for number in body.accounts if _is_present(terms, body, number)]
+    mean = math.fsum(table[number] for number in present) / max(len(present), 1)
+    return {number: table[number] - mean for number in present}
+
+
+def _is_present(terms: Terms, body: RoundRecord, number: int) -> bool:
+    status = body.statuses.get(number)
+    return status is None or getattr(terms.policy, status) == "largest"
+
+
+class Library:
+    """All federations of a book, followed.
+
+    Args:
+        book: open for reading.
+    """
+
+    def __init__(self, book: Book) -> None:
+        self.book = book
+        self.problem = ""
+        self._followed: dict[str, Followed] = {}
+        self._records: OrderedDict[tuple[str, int], Record] = OrderedDict()
+        self._lock = threading.Lock()
+        self.refresh()
+
+    @property
+    def federations(self) -> list[Followed]:
+        """All federations that have a record, by name."""
+        return [each for _, each in sorted(self._followed.items()) if each.state.sequence]
+
+    def find(self, key: str) -> Followed | None:
+        """A federation by its key."""
+        return next((each for each in self.federations if each.key == key), None)
+
+    def refresh(self) -> bool:
+        """Read what was added to the book; returns whether anything was."""
+        before = {name: each.state.sequence for name, each in self._followed.items()}
+        try:
+            for name in self.book.federations():
+                followed = self._followed.setdefault(name, Followed(name, FederationState(0, name)))
+                last = self.book.length(name)
+                if last < followed.state.sequence:
+                    followed.problem = (
+                        f"the book had {followed.state.sequence} records and has {last} now: "
+                        "records were removed; `verax ledger verify` says what is wrong"
+                    )
+                elif last > followed.state.sequence:
+                    followed.advance(self.book, last)
+            self.problem = ""
+        except (BookError, BookUnavailableError) as error:
+            self.problem = str(error)
+        return before != {name: each.state.sequence for name, each in self._followed.items()}
+
+    def record(self, federation: str, sequence: int) -> Record:
+        """One record, decoded; the last ones that were asked for are kept."""
+        place = (federation, sequence)
+        with self._lock:
+            if place in self._records:
+                self._records.move_to_end(place)
+                return self._records[place]
+        found = self.book.record(federation, sequence)
+        with self._lock:
+            self._records[place] = found
+            while len(self._records) > _KEPT:
+                self._records.popitem(last=False)
+        return found

@@ -1,0 +1,100 @@
+"""What a federation's records say over time, in columns: rounds, and each account's series.
+
+Charts of long histories are thinned: of every bucket of points its smallest and its largest stay,
+so that no extreme is lost.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from verax.ledger.records import RoundRecord
+
+#: About how many points of a series a chart draws.
+POINTS = 400
+
+
+class RoundRow(NamedTuple):
+    """A round in a few words.
+
+    Attributes:
+        sequence: its record.
+        run: of which run.
+        round: t.
+        time: when it was booked (UTC).
+        asked: how many members were asked.
+        counted: of how many the update counted.
+        outside: account numbers whose squared norm left the audited band.
+        alarms: messages by account number.
+    """
+
+    sequence: int
+    run: str
+    round: int
+    time: str
+    asked: int
+    counted: int
+    outside: tuple[int, ...]
+    alarms: dict[int, str]
+
+
+@dataclass
+class Series:
+    """Every record that concerns an account.
+
+    Attributes:
+        sequences: the records.
+        amounts: minor units of each.
+        balances: minor units owed after each.
+        norms: squared norms; NaN for other records than rounds, and where no update counted.
+        charged: what all rounds charged together; other records do not count.
+        promised: the allowances of these rounds together, in units of the currency.
+    """
+
+    sequences: array[int] = field(default_factory=lambda: array("q"))
+    amounts: array[int] = field(default_factory=lambda: array("q"))
+    balances: list[int] = field(default_factory=list[int])
+    norms: array[float] = field(default_factory=lambda: array("d"))
+    charged: int = 0
+    promised: float = 0.0
+
+    def add(self, sequence: int, amount: int, norm: float) -> None:
+        """Add a record."""
+        self.sequences.append(sequence)
+        self.amounts.append(amount)
+        self.balances.append((self.balances[-1] if self.balances else 0) + amount)
+        self.norms.append(norm)
+
+
+def norms_of(body: RoundRecord) -> dict[int, float]:
+    """The effective squared norms of a round by account; empty if its rule reads none."""
+    ok = [number for number in body.accounts if number not in body.statuses]
+    if body.gram is not None:
+        return {number: body.gram[i][i] for i, number in enumerate(ok)}
+    if body.reads != "norms" or body.statistics is None:
+        return {}
+    pairs = zip(body.accounts, body.statistics, strict=True)
+    return {number: value for number, value in pairs if value is not None}
+
+
+def thinned(values: Sequence[float], most: int = POINTS) -> list[int]:
+    """The positions of about this many values that draw the same line: all extremes stay.
+
+    Example:
+        >>> thinned([0, 1, 9, 1, 0, 1, -7, 1], most=4)
+        [0, 2, 6, 7]
+    """
+    if len(values) <= most:
+        return list(range(len(values)))
+    buckets = max(most // 2 - 1, 1)
+    kept = {0, len(values) - 1}
+    for k in range(buckets):
+        part = range(k * len(values) // buckets, (k + 1) * len(values) // buckets)
+        known = [i for i in part if not math.isnan(values[i])]
+        if known:
+            kept |= {min(known, key=values.__getitem__), max(known, key=values.__getitem__)}
+    return sorted(kept)

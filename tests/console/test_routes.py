@@ -1,0 +1,136 @@
+"""Every route with every kind of token, made from the table of routes."""
+
+import re
+
+import httpx
+import pytest
+
+from verax.console.app import ROUTES, Stream
+from verax.console.call import Need
+
+from .conftest import BANKS, CLINICS
+
+KINDS = (
+    "", "no token", "unknown", "expired", "revoked", "of nobody", "of escrow",
+    "operator", "a", "b", "x",
+)  # fmt: skip
+
+#: Who may call a route about clinics, and about South's account (number 2) there.
+ALLOWED = {
+    Need.NOTHING: set(KINDS),
+    Need.TOKEN: {"operator", "a", "b", "x", "of nobody", "of escrow"},
+    Need.FEDERATION: {"operator", "a", "b"},
+    Need.ACCOUNT: {"operator", "b"},
+    Need.EXPORT: {"operator"},
+    Need.OPERATOR: {"operator"},
+}
+
+
+def address(route, federation=CLINICS, account=2):
+    path = route.path.replace("{federation}", federation).replace("{account:int}", str(account))
+    return path.replace("{name:path}", "console.css")
+
+
+def status(at, route, who, **places):
+    """The status of a request; a stream is left after its first bytes."""
+    path = address(route, **places)
+    with at.client(at.tokens.get(who, "")) as client:
+        if isinstance(route, Stream):
+            with client.stream("GET", path) as answer:
+                return answer.status_code
+        return client.request(route.method, path).status_code
+
+
+GETS = [route for route in ROUTES if route.method == "GET"]
+
+
+@pytest.mark.parametrize("route", GETS, ids=lambda route: route.path)
+def test_a_route_opens_to_those_it_is_for_and_to_nobody_else(at, route):
+    for who in KINDS:
+        found = status(at, route, who)
+        if who in ALLOWED[route.need]:
+            assert found in (200, 303) or route.path.endswith("/report"), (who, found)
+        else:
+            assert found in (401, 403, 404), (who, found)
+
+
+@pytest.mark.parametrize("route", GETS, ids=lambda route: route.path)
+def test_no_route_shows_a_member_what_is_anothers(at, route):
+    """South's norms, amounts, balance, limit and advance; whatever the address asks for."""
+    secrets = ("78.123", "79.123", "80.123", "98765", "987.65", "54321", "543.21", "an advance")
+    for who in ("a", "x", ""):
+        for account in (1, 2, 3):
+            path = address(route, account=account)
+            with at.client(at.tokens.get(who, "")) as client, client.stream("GET", path) as answer:
+                seen = next(answer.iter_text(), "") if isinstance(route, Stream) else (
+                    answer.read().decode()
+                )  # fmt: skip
+            assert not [secret for secret in secrets if secret in seen], (who, path)
+
+
+def test_the_secrets_are_shown_to_their_owner_and_to_the_operator(at):
+    for who in ("b", "operator"):
+        seen = at.get(f"/api/v1/federations/{CLINICS}/members/2/statement", who).text
+        assert "80.123" in seen
+        assert "98765" in seen
+        assert "54321" in seen
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_can_be_written_but_by_the_forms(at, method):
+    writable = {route.path for route in ROUTES if route.method == "POST"}
+    for route in GETS:
+        if method != "POST" or route.path not in writable:
+            with at.client(at.tokens["operator"]) as client:
+                assert client.request(method, address(route)).status_code == 405
+
+
+def test_forms_need_a_session_and_not_only_a_token(at):
+    for route in ROUTES:
+        if route.method == "POST" and route.need is not Need.NOTHING:
+            for who in KINDS:
+                with at.client(at.tokens.get(who, "")) as client:
+                    answer = client.post(address(route), data={"form_key": ""})
+                assert answer.status_code in (401, 403, 404), (route.path, who)
+
+
+def test_a_federation_that_is_open_shows_its_members_everything(at):
+    lines = at.get(f"/api/v1/federations/{BANKS}/rounds", "x").json()[0]["lines"]
+    assert [(line["member"], line["norm"], line["amount"]) for line in lines] == [
+        ("x", 2.0, 1_000_000),
+        ("y", 1.0, -1_000_000),
+    ]
+    assert at.get(f"/api/v1/federations/{BANKS}/export", "x").status_code == 200
+    assert at.get(f"/api/v1/federations/{BANKS}/members/2/statement", "x").status_code == 403
+    assert at.get(f"/api/v1/federations/{CLINICS}/export", "a").status_code == 403
+
+
+def test_the_openapi_document_lists_every_address_of_the_api(at):
+    document = at.get("/api/v1/openapi.json").json()
+    served = {re.sub(r"\{(\w+):\w+\}", r"{\1}", r.path) for r in ROUTES if "/api/" in r.path}
+    assert set(document["paths"]) == served
+    for path, operations in document["paths"].items():
+        named = {p["name"] for p in operations["get"]["parameters"] if p["in"] == "path"}
+        assert named == set(re.findall(r"\{(\w+)\}", path))
+        assert operations["get"]["summary"]
+
+
+def test_whoever_is_not_signed_in_is_asked_to_be(at):
+    page = at.get(f"/f/{CLINICS}")
+    assert page.status_code == 401
+    assert 'name="token"' in page.text
+    answer = at.get(f"/api/v1/federations/{CLINICS}")
+    assert answer.headers["www-authenticate"] == "Bearer"
+    assert "error" in answer.json()
+
+
+def test_every_access_and_every_refusal_is_in_the_log(own):
+    with httpx.Client(base_url=own.url) as client:
+        client.get("/healthz")
+    own.get(f"/f/{CLINICS}/settlement", "a")
+    own.get("/nowhere", "operator")
+    lines = [line for line in own.log.splitlines() if line]
+    assert '"path": "/healthz", "status": 200' in lines[-3]
+    assert '"who": "a #2"' in lines[-2]
+    assert '"status": 403' in lines[-2]
+    assert '"path": "/nowhere", "status": 404' in lines[-1]
