@@ -11,7 +11,7 @@ PYTEST := -m pytest -n 3 --dist loadfile
 export FLWR_TELEMETRY_ENABLED := 0
 export RAY_USAGE_STATS_ENABLED := 0
 
-.PHONY: audit test test-all test-flower coverage bench lint format docs pictures build system-deps clean
+.PHONY: audit test test-all test-flower coverage bench lint format docs pictures build hashes system-deps clean
 .DELETE_ON_ERROR:
 
 # What the commands need; then, on top, what working on the project needs.
@@ -82,7 +82,13 @@ build: $(VENV)/.dev
 	@rm -rf dist
 	@$(BIN)/python -m build --outdir dist . >/dev/null
 	@$(BIN)/python -m verax.verifier.pack dist/verify.py
+	@$(BIN)/cyclonedx-py requirements core.txt --pyproject pyproject.toml --mc-type library --output-reproducible -o dist/verax-fl.cdx.json
 	@$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
+
+hashes: $(VENV)/.dev  ## writes core.txt again, after constraints.txt has changed
+	@$(BIN)/python -m uv pip compile pyproject.toml -c constraints.txt --universal --generate-hashes \
+	  --no-emit-index-url --no-annotate --no-header --quiet -o core.new
+	@{ sed '/^[^#]/,$$d' core.txt; cat core.new; } > core.made && mv core.made core.txt && rm core.new
 
 system-deps: $(VENV)/.dev  ## for some tests: Debian's Chromium, and PyTorch if the index has it
 	@$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip --version >/dev/null 2>&1 || $(BIN)/python -m ensurepip >/dev/null 2>&1 || true

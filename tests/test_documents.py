@@ -13,7 +13,8 @@ from tests.command import verax
 from verax.mechanism import Terms
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md"))]
+THREATS = ROOT / "docs/theory/threats.md"
 
 # Whole audits in worker processes; test_resume runs one in every suite.
 LONG = [("console", "README.md-1"), ("console", "docs/how-to/audit.md-0")]
@@ -73,3 +74,17 @@ def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)", text):
         if not target.startswith(("http://", "https://", "mailto:")):
             assert (page.parent / target).exists(), target
+
+
+def test_every_row_of_the_threats_names_tests_that_exist():
+    rows = [line for line in THREATS.read_text().splitlines() if line.startswith("|")]
+    named = 0
+    for row in rows:
+        file = None
+        for path, test in re.findall(r"`([\w/]*(?:\.py)?)(?:::(\w+))?`", row.split("|")[-2]):
+            file = ROOT / "tests" / path if path else file
+            assert file.is_file(), row
+            if test:
+                assert f"def {test}(" in file.read_text(), test
+            named += 1
+    assert named > 30
