@@ -82,7 +82,7 @@ build: $(VENV)/.dev
 	@rm -rf dist
 	@$(BIN)/python -m build --outdir dist . >/dev/null
 	@$(BIN)/python -m verax.verifier.pack dist/verify.py
-	@$(BIN)/cyclonedx-py requirements core.txt --pyproject pyproject.toml --mc-type library --output-reproducible -o dist/verax-fl.cdx.json
+	@$(BIN)/python -W ignore -m cyclonedx_py requirements core.txt --pyproject pyproject.toml --mc-type library --output-reproducible -o dist/verax-fl.cdx.json
 	@$(BIN)/twine check --strict dist/*.whl dist/*.tar.gz
 
 hashes: $(VENV)/.dev  ## writes core.txt again, after constraints.txt has changed

@@ -24,6 +24,7 @@ from verax.audit.run.execute import run
 from verax.audit.run.simulated import TaskSubject
 from verax.audit.run.subject import Subject
 from verax.audit.search import searched
+from verax.audit.show.notebook import notebook_html
 from verax.audit.show.report import write_report
 from verax.audit.show.summary import summarise
 from verax.files import write_text
@@ -67,6 +68,10 @@ class Audit:
 
     def __str__(self) -> str:
         return "\n".join(self.summary["verdict"])
+
+    def _repr_html_(self) -> str:
+        """What Jupyter shows of it."""
+        return notebook_html(self.summary)
 
 
 def audit(

@@ -48,7 +48,7 @@ def _render(audit: dict[str, Any]) -> str:
     environment.filters["price"] = _price
     environment.filters["window"] = _window
     environment.filters["powers"] = _powers
-    environment.filters["percent"] = _percent
+    environment.filters["percent"] = percent
     environment.filters["share"] = _share
     environment.filters["polyline"] = _polyline
     return environment.from_string(source).render(
@@ -98,11 +98,11 @@ def _window(window: dict[str, Any] | None) -> str:
 
 def _share(interval: dict[str, float]) -> Markup:
     """A share with its interval, in per cent."""
-    mean, low, high = map(_percent, interval.values())
+    mean, low, high = map(percent, interval.values())
     return Markup(f"{mean}<small>{low} … {high}</small>")
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     """A share in per cent, with its sign."""
     return f"{100 * share:+.2f} %".replace("-", "−")
 

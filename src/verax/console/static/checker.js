@@ -61,6 +61,7 @@ function show(card, result) {
   element(box, "p", { class: `verdict ${result.ok ? "good" : "loud"}`, id: "check-verdict" }, words);
   element(box, "p", { class: "soft" }, `${result.records} records, ${result.rounds} rounds and ${result.entries} entries of ${result.federation} were checked here.`);
   list(box, "Findings", result.findings.map((each) => `${each.kind === "unchecked" ? "Not checked" : "Wrong"} (${each.kind}): ${each.message}`));
+  list(box, "Proven by signatures", result.proven);
   list(box, "Decisions that no rule can check, only you", result.decisions.map((each) => each.message));
   const pairs = element(box, "dl", { class: "pairs" });
   if (own in result.balances) pair(pairs, "your balance, recomputed", `${units(result.balances[own], scale)} ${card.dataset.money}`);

@@ -1,12 +1,15 @@
 // The chain of records and the Merkle tree over them: the book up to a record.
 // Mirrors verax/verifier/chain.py.
 
+import { hexOf, joined, sha256 } from "./bytes.js";
 import { checksOf, decision, roundKey } from "./checks.js";
-import { hexOf, isCosigned, joined, parseNote, sha256 } from "./evidence.js";
 import { Wrong, asSeen, decode } from "./forms.js";
+import { isCosigned, parseNote } from "./signatures.js";
+import { CheckedRun, ascending } from "./spot.js";
 import { Terms } from "./terms.js";
 
 const MAX_FINDINGS = 200; // findings that are kept; the rest is only counted
+const ESCROW = { member: "escrow", label: "escrow", joined: { round: 1n, run: null }, left: null, key: null, commitment: null };
 const LEAF = new Uint8Array([0]), NODE = new Uint8Array([1]);
 
 // What was read and what was found, as `verax ledger verify --json` says it.
@@ -23,6 +26,7 @@ export class Verification {
   decisions = [];
   unchecked = [];
   checkpoints = 0;
+  proven = []; // what a member's statements and receipts prove, a sentence for each receipt
 
   get ok() {
     return this.wrong === 0;
@@ -41,8 +45,9 @@ export class Verification {
 // The book up to a record, and the checks of the next one.
 export class Chain {
   terms = [];
-  accounts = new Map([[0n, { member: "escrow", label: "escrow", joined: { round: 1n, run: null }, left: null }]]);
+  accounts = new Map([[0n, ESCROW]]);
   names = new Map([["escrow", 0n]]); // account by a name as people see it
+  keys = new Map(); // account by a key that it has or had
   runs = new Map(); // run by its name as people see it
   balances = new Map();
   carried = new Map([[0n, 0n]]); // nano-units
@@ -55,6 +60,7 @@ export class Chain {
   leaves = [];
   cosigned = new Map();
   lastDecision = 0n;
+  checked = new Map(); // spot checks by run
   time = "";
 
   constructor(result) {
@@ -64,6 +70,7 @@ export class Chain {
   // Check a record; returns it if it could be read.
   async check(line) {
     const { result } = this;
+    const { hex } = await sha256(line);
     let place = result.records + 1n, record = null;
     const note = (error) => {
       if (error instanceof Wrong) result.add(error.kind, place, `record ${place}: ${error.message}`);
@@ -71,7 +78,7 @@ export class Chain {
     };
     try {
       record = decode(line);
-      place = record.sequence;
+      [place, record.hash] = [record.sequence, hex];
       for (const each of checksOf(record.kind)) {
         try {
           await each(this, record);
@@ -84,7 +91,7 @@ export class Chain {
       // A record that follows a wrong one may refer to what is not there.
       note(error instanceof Wrong ? error : new Wrong("form", `cannot be checked (${String(error.message).slice(0, 80)})`));
     }
-    [result.records, result.hash] = [place, (await sha256(line)).hex];
+    [result.records, result.hash] = [place, hex];
     this.leaves.push((await sha256(joined(LEAF, line))).raw);
     return record;
   }
@@ -141,11 +148,10 @@ export class Chain {
     if (kind === "founding" || kind === "terms") await this.addTerms(r);
     else if (kind === "join") this.join(r);
     else if (kind === "leave") this.leave(r);
-    else if (kind === "opening") {
-      this.opened.set(roundKey(r), r.terms);
-      this.runs.set(asSeen(r.run), r.run);
-    } else if (kind === "round") this.addRound(r);
-    else if (kind === "checkpoint") await this.addCosignatures(r);
+    else if (kind === "opening") this.open(r);
+    else if (kind === "round") this.addRound(r);
+    else if (kind === "checkpoint") await this.addCheckpoint(r);
+    else if (["closing", "draw", "spot-check"].includes(kind)) this.addCheck(r);
     else this.references.add(r.reference ?? "");
     (r.accounts ?? []).forEach((number, k) => this.balances.set(number, (this.balances.get(number) ?? 0n) + r.amounts[k]));
     this.result.entries += r.accounts?.length ?? 0;
@@ -165,7 +171,9 @@ export class Chain {
     const old = this.accounts.get(r.account);
     if (old) this.names.delete(asSeen(old.label));
     if (!this.carried.has(r.account)) this.carried.set(r.account, 0n);
-    this.accounts.set(r.account, { member: r.member, label: r.label, joined: { round: r.from_round, run: r.run }, left: null });
+    const commitment = r.data === null || r.app === null ? null : { data: r.data, app: r.app };
+    this.accounts.set(r.account, { member: r.member, label: r.label, joined: { round: r.from_round, run: r.run }, left: null, key: r.key, commitment });
+    if (r.key !== null) this.keys.set(r.key, r.account);
     this.names.set(asSeen(r.member), r.account);
     this.names.set(asSeen(r.label), r.account);
   }
@@ -174,6 +182,12 @@ export class Chain {
     const account = this.accounts.get(r.account);
     if (!account) throw new TypeError(`there is no account ${r.account}`);
     account.left = { round: r.from_round, run: r.run };
+  }
+
+  open(r) {
+    this.opened.set(roundKey(r), r.terms);
+    this.runs.set(asSeen(r.run), r.run);
+    this.checkedRun(r)?.openings.set(r.round, r.hash);
   }
 
   addRound(r) {
@@ -185,6 +199,7 @@ export class Chain {
         this.result.decided("terms", place, `record ${place}: nothing shows that the norms of round ${round} of run ${run} were unknown when its terms were booked as record ${terms.sequence}`);
       }
     }
+    this.checkedRun(r)?.addRound(r, this.termsOf(r), this.accounts);
     this.rounds.add(roundKey(r));
     if (!this.numbers.has(run)) this.numbers.set(run, []);
     this.numbers.get(run).push(round);
@@ -192,23 +207,48 @@ export class Chain {
     this.opened.delete(roundKey(r));
     this.lastRound = round;
     this.lastOfRun.set(run, place);
+    this.carry(r);
+  }
+
+  carry(r) {
     r.accounts.forEach((number, k) => this.carried.set(number, r.carried[k]));
   }
 
-  async addCosignatures(r) {
-    const note = parseNote(r.note);
-    for (const key of this.changes.witnesses) {
+  async addCheckpoint(r) {
+    const note = parseNote(r.note), { witnesses, quorum } = this.changes;
+    for (const key of witnesses) {
       const known = this.cosigned.get(key) ?? 0n;
       if (await isCosigned(note, key)) this.cosigned.set(key, note.size > known ? note.size : known);
+    }
+    for (const run of this.checked.values()) await run.addCheckpoint(note, witnesses, quorum);
+  }
+
+  // The spot checks of a record's run, if its terms have them.
+  checkedRun(r) {
+    if (!this.terms.some((terms) => terms.hash === r.terms && terms.spot !== null)) return null;
+    if (!this.checked.has(r.run)) this.checked.set(r.run, new CheckedRun());
+    const run = this.checked.get(r.run);
+    run.commit(this.accounts);
+    return run;
+  }
+
+  addCheck(r) {
+    const run = this.checked.get(r.run);
+    if (!run) throw new RangeError(`there are no spot checks of run ${r.run}`);
+    if (r.kind === "closing") [run.closing, run.beacon] = [{ sequence: r.sequence, hash: r.hash }, r.beacon];
+    else if (r.kind === "draw") [run.draw, run.drawn] = [r.hash, r.drawn];
+    else {
+      run.reported.add(r.account);
+      this.carry(r);
     }
   }
 }
 
 // First and last number of each gap after 1.
 function gaps(numbers) {
-  const sorted = [...numbers].sort((a, b) => (a < b ? -1 : a > b ? 1 : 0)), found = [];
+  const found = [];
   let next = 1n;
-  for (const number of sorted) {
+  for (const number of ascending(numbers)) {
     if (number > next) found.push([next, number - 1n]);
     if (number >= next) next = number + 1n;
   }

@@ -1,13 +1,18 @@
 // What a right book fulfils: each check is one function with one sentence. A check throws Wrong with what
 // it found instead. Mirrors verax/verifier/checks.py.
 
-import { isCosigned, parseNote, same } from "./evidence.js";
-import { Wrong, asSeen } from "./forms.js";
+import { same } from "./bytes.js";
+import { checkStatements } from "./evidence.js";
+import { Wrong, asSeen, isBlank } from "./forms.js";
 import { checkCharge, checkInputs, toUnits } from "./payments.js";
+import { isCosigned, parseNote } from "./signatures.js";
+import { ascending, checkReport } from "./spot.js";
 import { Terms } from "./terms.js";
 
 const plus = (a, b) => a + b;
-export const roundKey = (r) => JSON.stringify([r.run, String(r.round)]);
+export const roundKey = ({ run, round }) => JSON.stringify([run, String(round)]);
+
+// ---- checks of every record
 
 // Each record has the next sequence number and contains the hash of the one before it.
 function follows(chain, r) {
@@ -24,6 +29,8 @@ function belongs(chain, r) {
   if ((r.kind === "founding") !== !chain.terms.length) throw new Wrong("chain", `kind ${r.kind} is not allowed here`);
 }
 
+// ---- checks by kind
+
 // New terms are valid and keep currency and scale.
 async function termsKeepTheMoney(chain, r) {
   const terms = await Terms.read(r.terms, r.from_round ?? 1n, r.sequence), first = chain.terms[0];
@@ -39,8 +46,25 @@ function noticeIsGiven(chain, r) {
 // Where the terms demand it, enough witnesses have signed the book before a decision.
 function quorumHasSigned(chain, r) {
   const { witnesses, cosigned, quorum } = chain.changes;
+  if (!witnesses.length) return;
   const signed = witnesses.filter((key) => (chain.cosigned.get(key) ?? 0n) >= chain.lastDecision).length;
-  if (cosigned.includes(r.kind) && signed < quorum) throw new Wrong("quorum", `${signed} of ${quorum} witnesses signed before it`);
+  const kinds = [r.kind, ...specialDecisions(chain, r)].filter((kind) => cosigned.includes(kind)).sort();
+  if (kinds.length && signed < quorum) throw new Wrong("quorum", `${signed} of ${quorum} witnesses signed before it (${kinds[0]})`);
+}
+
+// Decisions that are no kind of record: a new key, a skipped round, a time before the last.
+function specialDecisions(chain, r) {
+  const found = {
+    key: r.kind === "join" && changesKey(chain, r),
+    skip: r.kind === "round" && r.round > 1n && !chain.rounds.has(roundKey({ run: r.run, round: r.round - 1n })),
+    time: r.time < chain.time,
+  };
+  return Object.keys(found).filter((name) => found[name]);
+}
+
+function changesKey(chain, r) {
+  const account = chain.accounts.get(r.account);
+  return account !== undefined && account.key !== r.key;
 }
 
 // Accounts are numbered in order and belong to one member each.
@@ -56,6 +80,11 @@ function nameIsDistinct(chain, r) {
   }
 }
 
+// No two members have the same key: nobody can pass off another's statement as its own.
+function keyIsItsOwn(chain, r) {
+  if ((chain.keys.get(r.key) ?? r.account) !== r.account) throw new Wrong("account", `the key of ${r.member} is another member's`);
+}
+
 // Only members that the terms list join a closed federation.
 function memberIsListed(chain, r) {
   const listed = chain.terms.flatMap((terms) => terms.members);
@@ -64,8 +93,8 @@ function memberIsListed(chain, r) {
 
 // Records refer to accounts that exist.
 function accountsExist(chain, r) {
-  for (const number of r.accounts ?? [r.account]) {
-    if (number !== null && !chain.accounts.has(number)) throw new Wrong("account", `account ${number} does not exist`);
+  for (const number of ascending((r.accounts ?? [r.account]).filter((n) => n !== null))) {
+    if (!chain.accounts.has(number)) throw new Wrong("account", `account ${number} does not exist`);
   }
 }
 
@@ -106,6 +135,12 @@ function inputsAreComplete(chain, r) {
   checkInputs(chain.termsOf(r), r, chain.accounts);
 }
 
+// What members signed agrees with the round, and everybody signed who has to.
+async function statementsAreSigned(chain, r) {
+  const terms = chain.termsOf(r), opening = chain.checked.get(r.run)?.openings.get(r.round) ?? "";
+  if (r.statements.size || terms.signed === "required") await checkStatements(terms, r, chain.accounts, opening);
+}
+
 // Payments follow from inputs and terms, up to rounding.
 function paymentsFollow(chain, r) {
   checkCharge(chain.termsOf(r), r, chain.accounts);
@@ -116,9 +151,9 @@ function amountsFollow(chain, r) {
   const before = r.accounts.map((number) => chain.carried.get(number));
   if (before.includes(undefined)) throw new TypeError("an account that nobody has");
   r.carried = before;
-  const [units, after] = toUnits(r.payments, chain.termsOf(r).scale, before);
+  const [units, after] = toUnits(r.payments, chain.terms[0].scale, before);
   r.carried = after;
-  if (units.length !== r.amounts.length || units.some((unit, k) => unit !== r.amounts[k])) throw new Wrong("amount", `round ${r.round}: amounts do not follow from the payments`);
+  if (units.length !== r.amounts.length || units.some((unit, k) => unit !== r.amounts[k])) throw new Wrong("amount", "amounts do not follow from the payments");
 }
 
 // Entries are in the order of their accounts and sum to zero.
@@ -140,7 +175,7 @@ function depositIsInEscrow(chain, r) {
 
 // A correction has a reason, moves something, and refers only to an earlier record.
 function correctionIsExplained(chain, r) {
-  if (!r.reason.trim() || !r.amounts.some(Boolean)) throw new Wrong("form", "a correction without a reason or without an amount");
+  if (isBlank(r.reason) || !r.amounts.some(Boolean)) throw new Wrong("form", "a correction without a reason or without an amount");
   if (r.corrects !== null && r.corrects >= r.sequence) throw new Wrong("form", `corrects record ${r.corrects}, which is not earlier`);
 }
 
@@ -152,7 +187,8 @@ function settlementIsItsTransfers(chain, r) {
     add(payer, -amount);
     add(receiver, amount);
   }
-  const right = sums.size === r.accounts.length && r.accounts.every((number, k) => sums.get(number) === r.amounts[k]);
+  const booked = new Map(r.accounts.map((number, k) => [number, r.amounts[k]]));
+  const right = sums.size === booked.size && [...booked].every(([number, amount]) => sums.get(number) === amount);
   if (!sums.size || !right) throw new Wrong("entry", "the amounts are not the sums of the transfers");
 }
 
@@ -160,36 +196,84 @@ function settlementIsItsTransfers(chain, r) {
 async function checkpointIsOfThisBook(chain, r) {
   const note = parseNote(r.note);
   if (note.origin !== chain.origin || note.size < 1n || note.size > chain.result.records) throw new Wrong("checkpoint", "is a checkpoint of another book");
-  if (!same(note.root, await chain.rootAt(Number(note.size)))) throw new Wrong("fork", "is a checkpoint of another history of this book");
+  const there = note.size <= BigInt(chain.leaves.length); // a record may claim a place that is not its own
+  if (!there || !same(note.root, await chain.rootAt(Number(note.size)))) throw new Wrong("fork", "is a checkpoint of another history of this book");
   for (const key of chain.changes.witnesses) if (await isCosigned(note, key)) return;
   throw new Wrong("signature", "has no valid signature of a witness that the terms name");
 }
 
+// After its closing a run has no rounds any more.
+function runIsOpen(chain, r) {
+  if (chain.checked.get(r.run)?.closing) throw new Wrong("closed", `run ${r.run} was closed before`);
+}
+
+// A run with spot checks is closed once, by a beacon or by witnesses that will draw.
+function closingSaysWhatDraws(chain, r) {
+  const run = chain.checked.get(r.run);
+  if (!run?.terms || run.closing) throw new Wrong("spot", `run ${r.run} has no spot checks or is closed already`);
+  if (isBlank(r.beacon) && !chain.changes.witnesses.length) throw new Wrong("spot", "neither a beacon nor witnesses will draw the rounds");
+}
+
+// The drawn rounds follow from the randomness that the closing record announced.
+async function drawFollows(chain, r) {
+  const run = chain.checked.get(r.run);
+  if (!run?.terms || !run.closing || run.draw) throw new Wrong("spot", `run ${r.run} is not closed, or drawn already`);
+  if (isBlank(run.beacon) && r.value !== run.value) throw new Wrong("draw", "the value is not that of the witnesses' signatures");
+  if (!(await run.isDrawn(r))) throw new Wrong("draw", "the drawn rounds do not follow from the value");
+}
+
+// A report is signed by the auditor, holds the drawn rounds, and is fined by the terms.
+async function reportIsRight(chain, r) {
+  await checkReport(chain.checked.get(r.run), r, chain.terms[0].scale);
+}
+
 const EVERY = [follows, belongs];
 const MONEY = [accountsExist, entriesBalance, referenceIsNew];
-const ROUND = [runIsDistinct, roundIsNew, termsAreThoseInForce];
+const ROUND = [runIsDistinct, runIsOpen, roundIsNew, termsAreThoseInForce];
 const CHECKS = {
   founding: [termsKeepTheMoney],
-  terms: [termsKeepTheMoney, noticeIsGiven, quorumHasSigned],
-  join: [accountIsItsOwn, nameIsDistinct, memberIsListed],
+  terms: [termsKeepTheMoney, noticeIsGiven],
+  join: [accountIsItsOwn, nameIsDistinct, keyIsItsOwn, memberIsListed],
   leave: [accountsExist],
   limit: [accountsExist],
   opening: ROUND,
-  round: [...ROUND, accountsExist, entriesBalance, participantsAreMembers, amountsFollow, inputsAreComplete, paymentsFollow],
+  round: [...ROUND, accountsExist, entriesBalance, participantsAreMembers, amountsFollow, inputsAreComplete, statementsAreSigned, paymentsFollow],
   deposit: [...MONEY, depositIsInEscrow],
-  correction: [...MONEY, correctionIsExplained, quorumHasSigned],
-  settlement: [...MONEY, settlementIsItsTransfers, quorumHasSigned],
+  correction: [...MONEY, correctionIsExplained],
+  settlement: [...MONEY, settlementIsItsTransfers],
   checkpoint: [checkpointIsOfThisBook],
+  closing: [closingSaysWhatDraws],
+  draw: [drawFollows],
+  "spot-check": [accountsExist, entriesBalance, amountsFollow, reportIsRight],
 };
-export const checksOf = (kind) => [...EVERY, ...CHECKS[kind]];
+const DECISIONS = {
+  join: newKeyOrCommitment,
+  terms: (chain, r) => `new terms from round ${r.from_round} on`,
+  deposit: (chain, r) => `deposit ${r.reference}: ${amountsOf(chain, r)}`,
+  correction: (chain, r) => `correction ${r.reference}: ${amountsOf(chain, r)} (${r.reason})`,
+  settlement: (chain, r) => `settlement ${r.reference}: ${amountsOf(chain, r)}`,
+  closing: (chain, r) => `run ${r.run} is closed; ${r.beacon || "signatures of witnesses"} will draw`,
+  draw: (chain, r) => `the rounds of run ${r.run} were drawn by ${r.value}`,
+  "spot-check": (chain, r) => `the auditor reports ${r.outcome} on ${chain.accounts.get(r.account).label}${r.reason ? `: ${r.reason}` : ""}: ${amountsOf(chain, r)}`,
+};
+
+// The checks of a record of this kind.
+export function checksOf(kind) {
+  const own = [...EVERY, ...CHECKS[kind]];
+  return kind === "founding" || kind === "checkpoint" ? own : [...own, quorumHasSigned]; // before witnesses are named, and what they signed
+}
 
 // What somebody decided on with a record, in words; empty if it follows from others.
-export function decision(chain, r) {
-  const amounts = () => {
-    const named = r.accounts.flatMap((n, k) => (chain.accounts.has(n) ? [`${chain.accounts.get(n).label} ${r.amounts[k] < 0n ? "" : "+"}${r.amounts[k]}`] : []));
-    return named.slice(0, 5).join(", ") + (named.length > 5 ? `, and ${named.length - 5} more` : "");
-  };
-  if (r.kind === "terms") return `new terms from round ${r.from_round} on`;
-  if (!["deposit", "correction", "settlement"].includes(r.kind)) return "";
-  return `${r.kind} ${r.reference}: ${amounts()}${r.kind === "correction" ? ` (${r.reason})` : ""}`;
+export const decision = (chain, r) => DECISIONS[r.kind]?.(chain, r) ?? "";
+
+function newKeyOrCommitment(chain, r) {
+  if (changesKey(chain, r)) return `${r.label} has another key`;
+  const old = chain.accounts.get(r.account)?.commitment;
+  if (old && (old.data !== r.data || old.app !== r.app)) return `${r.label} commits to other data or another app, for runs that begin later`;
+  return "";
+}
+
+function amountsOf(chain, r) {
+  const named = r.accounts.flatMap((n, k) => (chain.accounts.has(n) ? [`${chain.accounts.get(n).label} ${r.amounts[k] < 0n ? "" : "+"}${r.amounts[k]}`] : []));
+  return named.slice(0, 5).join(", ") + (named.length > 5 ? `, and ${named.length - 5} more` : "");
 }

@@ -10,12 +10,12 @@ const MAX_ACCOUNT = 10n ** 9n;
 const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/u;
 const FROM = [..."АВЕЅІЈКМНОРСТУХҮԌԚԜаесіјорѕухѵһԁԛԝցΑΒΕΖΗΙΚΜΝΟΡΤΥΧαινορυχϲϳı"];
 const TO = [..."ABESIJKMHOPCTYXYGQWaecijopsyxvhdqwgABEZHIKMNOPTYXaivopuxcji"];
+const LOOK_ALIKES = new Map(FROM.map((c, k) => [c, TO[k]]));
 // Spaces and line breaks as Python counts them; those of `trim` and \s are others.
 export const SPACES = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 export const BREAK = /\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/;
 const BLANK = new RegExp(`^[${SPACES}]*$`);
 const REAL_TEXT = /^(?:0|[1-9]\p{Nd}{0,30})(?:\.\p{Nd}{1,30})?(?:e[+-]?\p{Nd}{1,3})?$/u;
-const LOOK_ALIKES = new Map(FROM.map((c, k) => [c, TO[k]]));
 
 // Something that a book must not contain: its kind and a sentence.
 export class Wrong extends Error {

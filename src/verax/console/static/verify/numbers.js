@@ -78,6 +78,17 @@ export function divide(a, b) {
   return [(a - rest) / b, rest];
 }
 
+// How many numbers of an ascending list are not larger than x.
+export function bisectRight(ascending, x) {
+  let low = 0, high = ascending.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (x < ascending[middle]) high = middle;
+    else low = middle + 1;
+  }
+  return low;
+}
+
 // A text with the digits of all scripts as 0 to 9. The digits of a script follow each other, by tens.
 export const asciiDigits = (text) => text.replace(/\p{Nd}/gu, (digit) => {
   let first = digit.codePointAt(0);

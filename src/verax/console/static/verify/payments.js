@@ -2,7 +2,7 @@
 // Mirrors verax/verifier/payments.py.
 
 import { Wrong } from "./forms.js";
-import { divide, fraction, sum } from "./numbers.js";
+import { divide, fraction, fsum, isClose, powerOfTen, sum } from "./numbers.js";
 import { checkGram } from "./terms.js";
 
 const NANO = 10n ** 9n; // nano-units in a minor unit
@@ -10,17 +10,16 @@ const NANO = 10n ** 9n; // nano-units in a minor unit
 // Price, rule, statuses, statistics, Gram matrix and weights fit the terms.
 export function checkInputs(terms, r, accounts) {
   const price = terms.price(r.round);
-  const near = (a, b) => Math.abs(a - b) <= 1e-12 * Math.max(Math.abs(a), Math.abs(b));
-  if (r.rule !== terms.rule || price.length !== r.price.length || !price.every((a, k) => near(a, r.price[k]))) {
+  if (r.rule !== terms.rule || price.length !== r.price.length || !price.every((a, k) => isClose(a, r.price[k], 1e-12))) {
     throw new Wrong("terms", `rule ${r.rule} at ${r.price}, the terms say ${price}`);
   }
   if ((terms.reads !== null && terms.reads !== r.reads) || (r.reads === "gram") !== (r.statistics === null)) throw new Wrong("form", `rule ${terms.rule} cannot read ${r.reads}`);
   if ((r.reads === "gram") !== (r.gram !== null)) throw new Wrong("form", `rule ${terms.rule} needs other inputs`);
   const known = new Set(r.accounts);
-  for (const table of [r.statuses, r.weights, r.reasons]) {
+  for (const table of [r.statuses, r.weights, r.reasons, r.examples]) {
     if ([...table.keys()].some((number) => !known.has(number))) throw new Wrong("form", "a status, weight or reason belongs to nobody in the round");
   }
-  if ([...r.weights.keys()].some((number) => r.statuses.has(number))) throw new Wrong("form", "a member that is not ok has a weight");
+  if ([...r.weights.keys(), ...r.examples.keys()].some((number) => r.statuses.has(number))) throw new Wrong("form", "a member that is not ok has a weight or an example count");
   const ok = r.accounts.filter((number) => !r.statuses.has(number));
   if (r.statistics !== null) {
     const given = r.accounts.filter((_, k) => r.statistics[k] !== null && r.statistics[k] !== undefined);
@@ -30,8 +29,20 @@ export function checkInputs(terms, r, accounts) {
   } else {
     checkGram(r.gram, ok.length);
   }
+  if (r.examples.size) checkExamples(terms, r, ok);
   const order = listedOrder(terms, r, accounts);
   if (ok.length && (r.weights.size || terms.weights === "fixed")) checkWeights(terms, r, ok, order);
+}
+
+// Where example counts are booked, weights follow from them: N c_i / Σ c_j.
+function checkExamples(terms, r, ok) {
+  const counts = [...r.examples.values()], total = counts.reduce((a, b) => a + b);
+  if (terms.weights !== "reported" || counts.length !== ok.length || !ok.every((number) => r.examples.has(number))) {
+    throw new Wrong("weight", "not exactly the members that are ok have a count");
+  }
+  if (counts.some((count) => count < terms.counts.fewest || count > terms.counts.most)) throw new Wrong("weight", "an example count is outside the limits of the terms");
+  const follows = (number) => isClose(r.weights.get(number) ?? 1, Number(r.examples.get(number) * BigInt(ok.length)) / Number(total), 1e-9);
+  if (!ok.every(follows)) throw new Wrong("weight", "weights do not follow from the example counts");
 }
 
 // Weights must be those that the terms fix; reported weights must have the mean 1.
@@ -39,12 +50,12 @@ function checkWeights(terms, r, ok, order) {
   const booked = ok.map((number) => r.weights.get(number) ?? 1);
   let right;
   if (terms.weights === "reported") {
-    right = Math.abs(sum(booked) / ok.length - 1) <= 1e-9 * ok.length;
+    right = Math.abs(fsum(booked) / ok.length - 1) <= 1e-9 * ok.length;
   } else {
     let expected = ok.map(() => 1);
     if (terms.weights === "fixed") {
       const table = new Map(byParticipant(terms.weightValues, order).map((value, k) => [r.accounts[k], value]));
-      const own = ok.map((number) => table.get(number)), total = sum(own);
+      const own = ok.map((number) => table.get(number)), total = fsum(own);
       expected = own.map((value) => (value * ok.length) / total);
     }
     right = booked.every((a, k) => Math.abs(a - expected[k]) <= 1e-9 * Math.max(1, expected[k]));
@@ -57,7 +68,7 @@ export function checkCharge(terms, r, accounts) {
   const booked = r.payments, sizes = booked.map(Math.abs), scale = Number(terms.scale);
   if (booked.length !== r.accounts.length) throw new Wrong("form", "there must be as many payments as accounts");
   const total = sum(booked), largest = Math.max(0, ...sizes);
-  if (largest * 10 ** scale > 2 ** 64 || !(Math.abs(total) <= Math.max(0.5 * 10 ** -scale, 1e-9 * sum(sizes)))) {
+  if (largest * powerOfTen(scale) > 2 ** 64 || !(Math.abs(total) <= Math.max(0.5 * powerOfTen(-scale), 1e-9 * sum(sizes)))) {
     throw new Wrong("payment", `payments sum to ${total} or are too large`);
   }
   for (const [number, status] of r.statuses) {
@@ -73,7 +84,7 @@ export function checkCharge(terms, r, accounts) {
 }
 
 // The positions of the members that the terms list, who must be exactly the participants.
-function listedOrder(terms, r, accounts) {
+export function listedOrder(terms, r, accounts) {
   if (!terms.members.length) return r.accounts.map((_, k) => k);
   const members = r.accounts.map((number) => accounts.get(number));
   const order = terms.members.flatMap((listed) => {
@@ -135,7 +146,7 @@ function computePayments(terms, r, order) {
   const there = present.filter(Boolean).length, counted = ok.filter(Boolean).length;
   let result = ok.map(() => 0);
   if (there >= Math.max(fewest, 2)) {
-    const levies = measures.map((m, k) => prices[k] * m), total = sum(levies); // those of the absent are zero
+    const levies = measures.map((m, k) => prices[k] * m), total = fsum(levies); // those of the absent are zero
     result = levies.map((levy, k) => (present[k] ? levy - (total - levy) / (there - 1) : 0));
     if (terms.allowances.length) result = lessAllowances(terms, result, r.round, present, order);
   }
@@ -150,6 +161,6 @@ function computePayments(terms, r, order) {
 
 function lessAllowances(terms, payments, t, present, order) {
   const kappa = byParticipant(terms.allowances[Math.min(terms.block(t), terms.allowances.length - 1)], order);
-  const mean = sum(kappa.filter((_, k) => present[k])) / present.filter(Boolean).length;
+  const mean = fsum(kappa.filter((_, k) => present[k])) / present.filter(Boolean).length;
   return payments.map((payment, k) => (present[k] ? payment - (kappa[k] - mean) : payment));
 }

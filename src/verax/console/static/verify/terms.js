@@ -1,15 +1,18 @@
 // The terms of a round, read as strictly as the writer reads them; and what the rules measure.
 // Mirrors verax/verifier/terms.py.
 
-import { parseKey, sha256 } from "./evidence.js";
+import { encode, sha256 } from "./bytes.js";
 import { MAX_AMOUNT, Wrong } from "./forms.js";
-import { sum } from "./numbers.js";
+import { fsum, powerOfTen, sum } from "./numbers.js";
+import { isPrintable, parseKey } from "./signatures.js";
 import { parseToml } from "./toml.js";
 
 const ACTIONS = ["excuse", "flat-fee", "largest"];
 const WEIGHTS = ["equal", "reported", "fixed"];
 const HEX = /^[0-9a-f]{64}$/;
-const NAME = "[\\p{L}_][\\p{L}\\p{N}_.]*";
+const SPOT_FEES = ["refused", "mismatch", "missing"];
+const DECIDED = ["settlement", "correction", "terms", "deposit", "key", "skip", "time"];
+const NAME = "[A-Za-z_][\\p{L}\\p{N}_.]*";
 const OWN_RULE = new RegExp(`^${NAME}:${NAME}$`, "u");
 
 export class Terms {
@@ -24,7 +27,7 @@ export class Terms {
       if (error instanceof Wrong) throw error;
       throw new Wrong("terms", `the terms cannot be read (${String(error.message).slice(0, 80)})`);
     }
-    terms.hash = (await sha256(new TextEncoder().encode(text))).hex;
+    terms.hash = (await sha256(encode(text))).hex;
     [terms.fromRound, terms.sequence] = [fromRound, sequence];
     const [reads, measure] = RULES[terms.rule] ?? [null, null];
     [terms.reads, terms.measure] = [reads, measure]; // null: any input, and an unknown rule
@@ -32,7 +35,8 @@ export class Terms {
   }
 
   async load(table) {
-    fields(table, ["price", "rule", "members", "allowances", "weights", "policy", "currency", "scale", "arrays", "worth", "changes", "audited", "openness"], ["price"]);
+    const known = ["price", "rule", "members", "allowances", "weights", "policy", "currency", "scale", "arrays", "worth", "changes", "evidence", "spot", "audited", "openness"];
+    fields(table, known, ["price"]);
     const get = (key, otherwise) => (table.has(key) ? table.get(key) : otherwise);
     this.rule = string(get("rule", "squared-norm"));
     must(Object.hasOwn(RULES, this.rule) || OWN_RULE.test(this.rule), "rule");
@@ -40,7 +44,7 @@ export class Terms {
     must(new Set(this.members).size === this.members.length && !this.members.includes(""), "members");
     this.scale = integer(get("scale", 6n));
     this.currency = string(get("currency", "credits"));
-    must(this.currency.trim() && !/[\p{C}\p{Zl}\p{Zp}]|(?! )\p{Zs}/u.test(this.currency), "currency");
+    must(this.currency.trim() && isPrintable(this.currency), "currency");
     must(this.scale >= 0n && this.scale <= 18n, "scale");
     this.loadPrice(table.get("price"));
     this.loadWeights(get("weights", new Map()));
@@ -60,12 +64,14 @@ export class Terms {
     fields(arrays, ["uncharged"]);
     must(!strings(arrays.get("uncharged") ?? []).includes(""), "arrays");
     await this.loadChanges(get("changes", new Map()));
+    await this.loadEvidence(get("evidence", new Map()));
+    await this.loadSpot(get("spot", null));
     const openness = get("openness", new Map());
     fields(openness, ["amounts", "norms"]);
     must([...openness.values()].every((shown) => shown === "own" || shown === "all"), "openness");
     if (table.has("audited")) checkAudited(table.get("audited"));
-    const limit = Number(MAX_AMOUNT) / 10 ** Number(this.scale);
-    const sizes = [...this.prices, ...this.allowances].flat().map(Math.abs);
+    const limit = Number(MAX_AMOUNT) / powerOfTen(this.scale);
+    const sizes = [...[...this.prices, ...this.allowances].flat().map(Math.abs), ...SPOT_FEES.map((name) => this.spot?.[name] ?? 0)];
     must(Math.max(...sizes, this.policy.fee) <= limit && this.last <= MAX_AMOUNT, "price");
   }
 
@@ -91,6 +97,7 @@ export class Terms {
     must([0, 1, this.members.length].includes(this.weightValues.length), "weights.values");
     const fewest = integer(weights.get("fewest") ?? 1n), most = integer(weights.get("most") ?? 10n ** 9n);
     must(fewest >= 1n && fewest <= most && most <= 2n ** 53n, "weights.most");
+    this.counts = { fewest, most };
   }
 
   loadPolicy(policy) {
@@ -113,9 +120,29 @@ export class Terms {
     must(BigInt(witnesses.length > 0) <= quorum && quorum <= BigInt(witnesses.length), "changes.quorum");
     must(new Set(witnesses).size === witnesses.length, "changes.witnesses");
     for (const key of witnesses) must(await parseKey(key, 4), "changes.witnesses");
-    const decided = ["settlement", "correction", "terms"];
-    must(new Set(cosigned).size === cosigned.length && cosigned.every((kind) => decided.includes(kind)), "changes.cosigned");
+    must(new Set(cosigned).size === cosigned.length && cosigned.every((kind) => DECIDED.includes(kind)), "changes.cosigned");
     this.changes = { notice, witnesses, quorum: Number(quorum), cosigned };
+  }
+
+  async loadEvidence(evidence) {
+    fields(evidence, ["signed", "operator"]);
+    this.signed = string(evidence.get("signed") ?? "none");
+    this.operator = string(evidence.get("operator") ?? "");
+    must(["none", "optional", "required"].includes(this.signed), "evidence.signed");
+    must(!this.operator || (await parseKey(this.operator, 1)), "evidence.operator");
+  }
+
+  async loadSpot(spot) {
+    this.spot = null;
+    if (spot === null) return;
+    fields(spot, ["auditor", "fine", "rounds", "tolerance", ...SPOT_FEES], ["auditor", "fine"]);
+    const fees = ["fine", ...SPOT_FEES].map((name) => [name, real(spot.get(name) ?? 0)]);
+    must(fees.every(([, x]) => Number.isFinite(x) && x >= 0), "spot");
+    const tolerance = real(spot.get("tolerance") ?? 0), rounds = integer(spot.get("rounds") ?? 1n);
+    must(tolerance >= 0 && tolerance < 1 && rounds >= 1n && rounds <= 1000n, "spot");
+    const auditor = await parseKey(string(spot.get("auditor")), 1);
+    must(auditor && this.signed !== "none", "spot");
+    this.spot = { ...Object.fromEntries(fees), tolerance, rounds: Number(rounds), key: auditor.key };
   }
 
   // The block of the price that a round belongs to.
@@ -127,6 +154,7 @@ export class Terms {
   // C of a round, one number or one per listed member.
   price(t) {
     const factor = this.discount ? (1 - this.discount) ** Number(this.last - t) : 1;
+    if (factor === Infinity) throw new RangeError("a price is too large");
     return this.prices[this.block(t)].map((value) => value * factor);
   }
 }
@@ -139,7 +167,7 @@ const count = (ok) => ok.filter(Boolean).length;
 function distances(gram, ok, factor) {
   const n = count(ok);
   checkGram(gram, n);
-  const sums = gram.map(sum), total = sum(sums);
+  const sums = gram.map(fsum), total = fsum(sums);
   const found = gram.map((row, i) => factor * Math.max(0, row[i] - (2 * sums[i]) / n + total / n ** 2));
   let k = 0;
   return ok.map((there) => (there ? found[k++] : 0));
@@ -189,7 +217,9 @@ const typed = (test) => (x) => (must(test(x), String(x).slice(0, 40)), x);
 const string = typed((x) => typeof x === "string");
 const integer = typed((x) => typeof x === "bigint");
 const lists = typed(Array.isArray);
-const real = (x) => (must(typeof x === "bigint" || typeof x === "number", String(x).slice(0, 40)), Number(x));
+// Larger whole numbers have no floating-point value.
+const isReal = (x) => typeof x === "number" || (typeof x === "bigint" && -(2n ** 1023n) <= x && x <= 2n ** 1023n);
+const real = (x) => (must(isReal(x), "a number"), Number(x));
 const strings = (x) => lists(x).map(string);
 const numbers = (x) => lists(x).map(real);
 // A number, or a list of numbers and lists of numbers.
