@@ -28,7 +28,7 @@ export class Wrong extends Error {
 // The same text for names that look the same to a reader.
 export function asSeen(name) {
   const latin = (text) => [...text.normalize("NFKC")].map((c) => LOOK_ALIKES.get(c) ?? c).join("");
-  const folded = [...latin(name)].map((c) => c.toUpperCase().toLowerCase()).join("");
+  const folded = [...latin(name)].map((c) => c.toLowerCase().toUpperCase().toLowerCase()).join(""); // of ẞ, too
   return latin(folded);
 }
 
