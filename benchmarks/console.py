@@ -71,7 +71,9 @@ def lateness(writer: subprocess.Popen[str]) -> list[float]:
     return json.loads(writer.communicate()[0])
 
 
-async def poll(client: httpx.AsyncClient, path: str, token: str, k: int, times: list[float]) -> None:
+async def poll(
+    client: httpx.AsyncClient, path: str, token: str, k: int, times: list[float]
+) -> None:
     await asyncio.sleep(EVERY * k / POLLING)  # members do not all look at the same moment
     while True:
         begin = time.perf_counter()

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from books import forged
 
-from verax.ledger import Book, Report
+from verax.ledger import Book, BookError, Report
+from verax.ledger.export import export_book, import_book
 from verax.mechanism import BUILT_IN, Policy, Price, Terms, Weights, rule_named
 from verax.verifier import verify
 
@@ -86,6 +87,25 @@ def test_a_wrong_payment_is_found_under_every_rule(path, tmp_path, rule):
         wrong = forged(book, "clinics", tmp_path / "forged.db", change)
     assert verify(path).ok
     assert [each.kind for each in verify(wrong).findings] == ["payment"]
+
+
+@pytest.mark.parametrize("norm", [1.7e308, 6e307])
+def test_a_norm_whose_charge_overflows_does_not_allow_every_payment(path, tmp_path, norm):
+    """Whatever is within a relative error of infinity is anything."""
+
+    def change(content):
+        if content["kind"] == "round":
+            content["statistics"][0] = norm
+
+    with Book.open(path) as book:
+        book.create_federation("clinics", Terms(Price.constant(3.0), scale=2))
+        book.post("clinics", "r", 1, [Report(m, statistic=1.0 + i) for i, m in enumerate("abc")])
+        wrong = forged(book, "clinics", tmp_path / "forged.db", change)
+    with Book.open(wrong) as book:
+        export_book(book, "clinics", tmp_path / "forged.jsonl")
+    assert not verify(wrong).ok
+    with Book.create(tmp_path / "copy.db") as copy, pytest.raises(BookError):
+        import_book(copy, tmp_path / "forged.jsonl")
 
 
 def test_no_book_is_charged_by_a_rule_of_simulations(path):

@@ -54,26 +54,38 @@ class OwnRecord:
 
     def compare(self, r: Record) -> None:
         """Compare a round of the book with what the member sent."""
-        accounts = self.chain.accounts
-        mine = [n for n in r["accounts"] if self.member in (accounts[n].member, accounts[n].label)]
+        mine = [number for number in r["accounts"] if self._is_mine(number)]
         if not mine:
             return
         number, key = mine[0], (r["run"], r["round"])
         self.took_part = True
         self.booked[key] = in_words(r, number)
-        norm, status = self.norms.pop(key, None), r["statuses"].get(number)
-        file, signed = self.path.name, self.signed.get(key, {})
+        if words := self._difference(r, number, self.norms.pop(key, None)):
+            self._wrong(key, words)
+
+    def _is_mine(self, number: int) -> bool:
+        account = self.chain.accounts.get(number)
+        return account is not None and self.member in (account.member, account.label)
+
+    def _difference(self, r: Record, number: int, norm: float | None) -> str:
+        """What differs between a round and the member's evidence; empty if nothing does."""
+        status, file = r["statuses"].get(number), self.path.name
+        signed = self.signed.get((r["run"], r["round"]), {})
         statement = r["statements"].get(number)
         if status is not None:
-            if norm is not None:
-                self._wrong(key, f"the book says {status}, {file} says {norm}")
-        elif norm is None:
-            self._wrong(key, f"in the book but not in {file}")
-        elif not is_norm_booked(r, number, norm, 1e-5):
-            booked, weight = booked_norm(r, number), effective_weight(r, number)
-            self._wrong(key, f"the book says {booked}, {file} says {norm} (weight {weight})")
-        elif signed and (statement is None or statement[3] not in signed):
-            self._wrong(key, f"the book does not hold the statement that is signed in {file}")
+            return "" if norm is None else f"the book says {status}, {file} says {norm}"
+        if norm is None:
+            return f"in the book but not in {file}"
+        try:
+            if not is_norm_booked(r, number, norm, 1e-5):
+                booked, weight = booked_norm(r, number), effective_weight(r, number)
+                return f"the book says {booked}, {file} says {norm} (weight {weight})"
+        except (LookupError, TypeError, ValueError, ArithmeticError) as error:
+            # A round that is wrong in another way may lack what is needed.
+            return f"the book cannot be compared with {file} ({error!r:.80})"
+        if signed and (statement is None or statement[3] not in signed):
+            return f"the book does not hold the statement that is signed in {file}"
+        return ""
 
     def finish(self, signer: str | None) -> None:
         """Compare what is not in the book, and the receipts with the book as a whole.
@@ -123,10 +135,8 @@ class OwnRecord:
         for number, statement in r["statements"].items():
             if statement[3] in signed:
                 return number
-        for number in r["accounts"]:
-            account = self.chain.accounts.get(number)
-            if account is not None and self.member in (account.member, account.label):
-                return number
+        for number in filter(self._is_mine, r["accounts"]):
+            return number
         raise WrongRecordError("mine", f"round {r['round']} does not name {self.member!r}")
 
     def _statement(self, r: Record, number: int) -> str:
