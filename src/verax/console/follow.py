@@ -16,6 +16,7 @@ from verax.ledger.checks import check
 from verax.ledger.money import format_units
 from verax.ledger.records import CheckpointRecord, Record, RoundRecord
 from verax.ledger.state import Account, FederationState
+from verax.ledger.tree import leaf_hash
 from verax.mechanism import Terms
 
 #: Rounds at the end of the book in which alarms are looked for when the console starts.
@@ -210,13 +211,18 @@ class Library:
         return before != {name: each.state.sequence for name, each in self._followed.items()}
 
     def record(self, federation: str, sequence: int) -> Record:
-        """One record, decoded; the last ones that were asked for are kept."""
+        """One record that was followed, decoded; the last ones that were asked for are kept."""
         place = (federation, sequence)
         with self._lock:
             if place in self._records:
                 self._records.move_to_end(place)
                 return self._records[place]
         found = self.book.record(federation, sequence)
+        if leaf_hash(found.data) != self._followed[federation].state.leaves[sequence - 1]:
+            raise BookError(
+                f"record {sequence} of {federation!r} is not the one that was there before; "
+                "`verax ledger verify` says what is wrong"
+            )
         with self._lock:
             self._records[place] = found
             while len(self._records) > _KEPT:

@@ -10,7 +10,7 @@ from verax.ledger.engine import reading
 from verax.ledger.records import Record, decode
 from verax.ledger.schema import qualified
 from verax.ledger.state import ESCROW, Account, FederationState, TermsVersion
-from verax.ledger.store import Store, find_head
+from verax.ledger.store import Store, find_head, read_record
 from verax.mechanism import Terms
 
 _BATCH = 256
@@ -124,9 +124,10 @@ class BookReader(Store):
                 after = batch[-1][0]
 
     def record(self, federation: str, sequence: int) -> Record:
-        """The record with a sequence number."""
-        with self._reading(federation) as (connection, state):
-            return self._record(connection, state, sequence)
+        """The record with a sequence number, as it is stored: nothing before it is read."""
+        with reading(self.engine) as connection:
+            head = find_head(connection, federation)
+            return read_record(connection, head.id, federation, sequence)
 
     def leaves(self, federation: str) -> list[bytes]:
         """The hashes of all records in the Merkle tree."""

@@ -194,8 +194,7 @@ class Store:
                 raise BookError(_advice(state.name, words)) from error
 
     def _record(self, connection: Connection, state: FederationState, sequence: int) -> Record:
-        values = {"f": state.id, "n": sequence}
-        return decode(connection.execute(qualified(connection, _CONTENT), values).scalar_one())
+        return read_record(connection, state.id, state.name, sequence)
 
     def _check_indexes(self, connection: Connection, state: FederationState) -> None:
         """Refuse to go on if `entry` or `account` say anything else than the records."""
@@ -368,6 +367,19 @@ def make_receipt(state: FederationState, record: Record, *, posted: bool) -> Rec
         dict(zip(names, amounts, strict=True)),
         dict(zip(names, payments, strict=False)),
     )
+
+
+def read_record(connection: Connection, id_: int, federation: str, sequence: int) -> Record:
+    """The record of a federation with a sequence number, as it is stored."""
+    values = {"f": id_, "n": sequence}
+    content = connection.execute(qualified(connection, _CONTENT), values).scalar()
+    if content is None:
+        raise BookError(_advice(federation, f"has no record {sequence}"))
+    try:
+        return decode(content)
+    except ValueError as error:
+        words = f"has a record {sequence} that cannot be used ({error})"
+        raise BookError(_advice(federation, words)) from error
 
 
 def _advice(federation: str, words: str) -> str:
