@@ -74,9 +74,10 @@ docs: $(VENV)/.dev  ## builds the site; checks its links and its spelling
 	@$(BIN)/codespell README.md CHANGELOG.md CONTRIBUTING.md docs src examples
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
-pictures: $(VENV)/.ready  ## draws the README's picture again
-	@$(BIN)/verax audit --out verax-audit
+pictures: $(VENV)/.dev  ## makes the pictures of README and docs again
+	@$(BIN)/verax audit --out verax-audit --again
 	@cp verax-audit/figures/valley.png docs/valley.png
+	@$(BIN)/python -m tests.console.pictures verax-audit docs/console
 
 build: $(VENV)/.dev
 	@rm -rf dist

@@ -63,6 +63,8 @@ class Preset:
         surges: a in the last rounds.
         surge_rounds: how many last rounds.
         phases: early and late a, and where it switches.
+        momenta: of a client that sends a moving average of its own updates.
+        batches: of a client that averages over so many batches; 0: over all its samples.
         test_samples: judged by at most so many of each client; 0: by all.
     """
 
@@ -75,6 +77,8 @@ class Preset:
     surges: tuple[float, ...]
     surge_rounds: tuple[int, ...]
     phases: tuple[tuple[float, float, float], ...]
+    momenta: tuple[float, ...] = ()
+    batches: tuple[int, ...] = ()
     test_samples: int = 0
 
 
@@ -92,15 +96,17 @@ PRESETS = {
         test_samples=64,
     ),
     "laptop": Preset(
-        rounds={"femnist": 30, "shakespeare": 16, "sent140": 400},
-        fedavg=1 / 3,
-        scales=(0.0, 0.5, 1.0, 2.0, 3.0, 5.0),
+        rounds={"femnist": 1_000, "shakespeare": 3_550, "sent140": 3_550},
+        fedavg=1 / 4,
+        scales=(0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 5.0),
         noises=(1.0, 3.0, 10.0),
-        judging_seeds=3,
-        setting_seeds=1,
+        judging_seeds=4,
+        setting_seeds=2,
         surges=(5.0,),
-        surge_rounds=(1, 4),
+        surge_rounds=(1, 20),
         phases=((0.5, 3.0, 0.5),),
+        momenta=(0.9,),
+        batches=(4,),
         test_samples=400,
     ),
     "paper": Preset(
@@ -113,6 +119,8 @@ PRESETS = {
         surges=(0.0, 2.0, 5.0, 10.0),
         surge_rounds=(1, 5, 20, 100, 500),
         phases=((0.5, 2.0, 0.5), (0.5, 5.0, 0.9), (0.0, 5.0, 0.9)),
+        momenta=(0.9,),
+        batches=(4,),
     ),
 }
 
@@ -146,8 +154,9 @@ def plan_of(
         block_scales=(),
         absences=(),
         noises=(),
-        momenta=(),
-        batches=(),
+        momenta=preset.momenta,
+        batches=preset.batches,
+        quiet_scales=(1.0,),
         pushes=(),
         tilts=(),
         search="off",
