@@ -113,7 +113,8 @@ def _price(judgement: Judgement) -> list[str]:
     helpful = _largest(judgement, harmful=False)
     if helpful is not None:
         sentences.append(
-            f"At nobody's expense {helpful}; that is a matter of the protocol, not of a price."
+            f"Without costing the others more than the tolerance, {helpful}; that is a matter of "
+            "the protocol, not of a price."
         )
     return sentences
 
@@ -161,11 +162,18 @@ def _together(pairs: list[dict[str, Any]]) -> list[str]:
 
 
 def _undeterred(judgement: Judgement) -> list[str]:
-    """Blocks of rounds that the profile does not deter."""
+    """Rounds that the profile does not deter; neighbouring blocks share a sentence."""
     ranges = judgement.plan.blocks.ranges
+    merged: list[tuple[int, int, str]] = []
+    for k, reason in judgement.main.profile.undeterred:
+        first, last = ranges[k]
+        if merged and merged[-1][1:] == (first - 1, reason):
+            first = merged.pop()[0]
+        merged.append((first, last, reason))
     return [
-        f"Rounds {ranges[k][0]} to {ranges[k][1]} are not deterred by the profile: {reason}."
-        for k, reason in judgement.main.profile.undeterred
+        f"{f'Round {first} is' if first == last else f'Rounds {first} to {last} are'} not deterred "
+        f"by the profile: {reason}."
+        for first, last, reason in merged
     ]
 
 
