@@ -2,7 +2,9 @@
 
     python benchmarks/results.py FOLDER [FOLDER …]
 
-Figures are copied to `docs/results/`, tables replace what stands behind the page's mark.
+Figures are copied to `docs/results/`, tables replace what stands behind the page's mark. Plan and
+summary of each audit go to `docs/results/FIGURE-USERS/`, so that every number can be traced; names
+of folders of the machine that ran it are left out.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +95,18 @@ def markdown(heads: list[str], table: list[list[str]]) -> str:
     return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in table])
 
 
+def keep_sources(source: Path, target: Path) -> None:
+    """Copy an audit's plan and summary; of data and encoder only the last name stays."""
+    target.mkdir(exist_ok=True)
+    plan = (source / "plan.toml").read_text(encoding="utf-8")
+    task = tomllib.loads(plan)["task"]
+    for name in ("plan.toml", "audit.json"):
+        text = (source / name).read_text(encoding="utf-8")
+        for path in (task.get("data"), task.get("encoder")):
+            text = text.replace(path, Path(path).name) if path else text
+        (target / name).write_text(text, encoding="utf-8")
+
+
 def main() -> None:
     FIGURES.mkdir(exist_ok=True)
     whole, scales, likeness, pictures = [], [], [], []
@@ -101,6 +116,7 @@ def main() -> None:
         scales += curves({n: f for n, f in results.items() if n.startswith("fedsgd")})
         likeness += alike(results)
         for name, facts in results.items():
+            keep_sources(folder / name, FIGURES / f"{name}-{facts['split']}")
             for panel in (Path(p) for p in facts["panels"] if p.endswith(".png")):
                 target = FIGURES / f"{name}-{facts['split']}-{panel.name}"
                 shutil.copyfile(folder / name / panel.name, target)
