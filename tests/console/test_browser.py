@@ -194,6 +194,47 @@ def test_the_browser_finds_whatever_the_command_finds(chromium, at, tmp_path):
     assert kinds >= 280
 
 
+MINE = """
+const [text, own, member, done] = arguments;
+const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+import("/static/verify/verify.js")
+  .then(({ verify }) => verify(bytes, { mine: { text: own, member } }))
+  .then(done, (error) => done({ error: String(error) }));
+"""
+
+
+def test_evidence_of_restarts_other_federations_and_old_keys_is_read_as_by_the_command(
+    chromium, at, tmp_path
+):
+    page = Browser(chromium, at).open("/sign-in")
+    path, export, own = (tmp_path / name for name in ("book.db", "book.jsonl", "north.jsonl"))
+    signed_book.signed_book(path)
+
+    def check():
+        with Book.open(path) as book:
+            export_book(book, "clinics", export)
+        data = base64.b64encode(export.read_bytes()).decode()
+        found = page.driver.execute_async_script(MINE, data, own.read_text(), "North")
+        right = verify(export, mine=own, member="North")
+        words = [each.message.replace("north.jsonl", "your record") for each in right.findings]
+        same = [each["message"] for each in found["findings"]]
+        assert [each.replace("'", "") for each in words] == same
+        assert [each.replace("'", "") for each in right.proven] == found["proven"]
+        return found
+
+    evidence.round_trained_twice(path, own)
+    assert check()["ok"]
+    evidence.evidence_of_two_federations(path, own)
+    assert check()["ok"]
+    text = own.read_text()
+    own.write_text(text.replace("federation clinics", "federation sites"))
+    assert not check()["ok"], "unsigned or of another federation"
+    own.write_text(text)
+    with Book.open(path) as book:
+        book.join("clinics", "a", "North", key=evidence.evidence_key(evidence.STRANGER))
+    assert "squared norm 4.0 from" in check()["proven"][0]
+
+
 VERIFIER_IS_THERE = """
 return performance.getEntriesByName(location.origin + "/static/verify/verify.js").length;
 """

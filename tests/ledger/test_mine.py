@@ -218,3 +218,119 @@ def test_the_packed_file_needs_nothing_but_python(true_book, tmp_path):
     code, said = alone("nothing.jsonl")
     assert code == 2
     assert "nothing.jsonl" in said
+
+
+def lines_of(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def write_lines(file, lines):
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def trained_again(line, key, norm):
+    """The same round once more, signed by a key, as after a restart of the server."""
+    text = line["statement"].replace(f"norm {line['norm']}", f"norm {norm}")
+    signature = b64encode(key.sign(text.encode())).decode()
+    return line | {"norm": norm, "statement": text, "signature": signature}
+
+
+def round_trained_twice(path, file):
+    """North's evidence, in which the booked statement of round 1 is followed by another one."""
+    lines = lines_of(evidence(path, file))
+    again = trained_again(lines[0], MEMBERS["a"], 9.0)
+    write_lines(file, [lines[0], again, *lines[1:]])
+    return file
+
+
+def test_a_round_that_was_trained_again_after_a_restart_is_no_difference(true_book, tmp_path):
+    mine = round_trained_twice(true_book, tmp_path / "north.jsonl")
+    found = verify(true_book, mine=mine, member="North")
+    assert found.ok, found.findings
+    assert "squared norm 4.0" in found.proven[0], "the statement that is booked, not the last one"
+
+
+def test_a_round_that_was_trained_again_is_compared_without_statements(true_book, tmp_path):
+    mine = tmp_path / "north.jsonl"
+    lines = [line for line in lines_of(evidence(true_book, mine)) if "norm" in line]
+    plain = [{name: line[name] for name in ("run", "round", "norm")} for line in lines]
+    write_lines(mine, [*plain, plain[0] | {"norm": 9.0}])
+    assert verify(true_book, mine=mine, member="North").ok
+    write_lines(mine, [plain[0] | {"norm": 8.0}, plain[0] | {"norm": 9.0}, *plain[1:]])
+    (finding,) = verify(true_book, mine=mine, member="North").findings
+    assert "north.jsonl says 9.0" in finding.message
+
+
+def test_another_training_of_a_round_than_the_booked_one_is_missed(true_book, tmp_path):
+    mine = tmp_path / "north.jsonl"
+    lines = lines_of(evidence(true_book, mine))
+    write_lines(mine, [trained_again(lines[0], MEMBERS["a"], 9.0), *lines[1:]])
+    (finding,) = verify(true_book, mine=mine, member="North").findings
+    assert "north.jsonl says 9.0" in finding.message
+
+
+def evidence_of_two_federations(path, file):
+    """North's evidence, with what it signed and was given in another federation as well."""
+    lines = lines_of(evidence(path, file))
+    elsewhere = []
+    for line in lines[:2]:
+        if "receipt" in line:
+            elsewhere.append({"receipt": of_another_federation(line["receipt"])})
+        else:
+            text = line["statement"].replace("federation clinics", "federation banks")
+            signature = b64encode(MEMBERS["a"].sign(text.encode())).decode()
+            other = line | {"norm": 77.0, "statement": text, "signature": signature}
+            elsewhere += [other, other | {"round": 50}]
+    write_lines(file, [*lines, *elsewhere])
+    return file
+
+
+def of_another_federation(receipt):
+    """A receipt of a book with one record, of the federation "banks"; another operator's."""
+    data = b64decode(receipt.split("\n")[1][6:]).replace(b'"clinics"', b'"banks"')
+    log = Log([tree.leaf_hash(data)])
+    return presence_proof(log, make_checkpoint(log, "other", STRANGER), 1, data)
+
+
+def test_a_key_may_sign_in_two_federations(true_book, tmp_path):
+    mine = evidence_of_two_federations(true_book, tmp_path / "north.jsonl")
+    found = verify(true_book, mine=mine, member="North")
+    assert found.ok, found.findings
+    assert len(found.proven) == 3
+
+
+def test_a_book_under_another_name_does_not_pass_for_lack_of_evidence(true_book, tmp_path):
+    """All of North's evidence is of another federation, and the book marks it missing."""
+    mine = evidence(true_book, tmp_path / "north.jsonl")
+    with Book.create(tmp_path / "renamed.db") as book:
+        book.create_federation("clinics-2", signed_terms("none"))
+        for name, label in (("a", "North"), ("b", "South"), ("c", "West")):
+            book.join("clinics-2", name, label)
+        reports = [Report("a", "missing"), Report("b", statistic=1.0), Report("c", statistic=1.0)]
+        book.post("clinics-2", "first", 1, reports)
+    (finding,) = verify(tmp_path / "renamed.db", mine=mine, member="North").findings
+    assert "holds nothing of the federation 'clinics-2'" in finding.message
+
+
+def test_what_was_signed_before_a_new_key_remains_proven(tmp_path):
+    path = tmp_path / "book.db"
+    signed_book(path)
+    mine = evidence(path, tmp_path / "north.jsonl")
+    with Book.open(path) as book:
+        book.join("clinics", "a", "North", key=evidence_key(STRANGER))
+    found = verify(path, mine=mine, member="North")
+    assert found.ok, found.findings
+    assert "squared norm 4.0 from 10 examples" in found.proven[0]
+    assert not any("no statement signed by its key" in words for words in found.proven)
+
+
+def test_the_new_key_does_not_sign_for_earlier_rounds(tmp_path):
+    path = tmp_path / "book.db"
+    signed_book(path, "optional")
+    mine = evidence(path, tmp_path / "north.jsonl")
+    lines = lines_of(mine)
+    write_lines(mine, [trained_again(lines[0], STRANGER, 4.0), *lines[1:]])
+    with Book.open(path) as book:
+        book.join("clinics", "a", "North", key=evidence_key(STRANGER))
+    found = verify(path, mine=mine, member="North")
+    assert "no statement signed by its key" in found.proven[0]

@@ -226,15 +226,17 @@ class Chain:
 
     def _join(self, record: Record) -> None:
         number = record["account"]
-        if number in self.accounts:
-            self.names.pop(as_seen(self.accounts[number].label), None)
+        old = self.accounts.get(number)
+        if old is not None:
+            self.names.pop(as_seen(old.label), None)
         joined = (record["from_round"], record["run"])
         self.carried.setdefault(number, 0)
         (self.restricted.add if joined[0] > 1 else self.restricted.discard)(number)
         key, data, app = record["key"], record["data"], record["app"]
         committed = None if data is None or app is None else (data, app)
+        keys = [*(old.keys if old else ()), (record["sequence"], key)]
         self.accounts[number] = Account(
-            record["member"], record["label"], joined, key=key, commitment=committed
+            record["member"], record["label"], joined, keys=keys, commitment=committed
         )
         if key is not None:
             self.keys[key] = number

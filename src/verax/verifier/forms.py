@@ -7,7 +7,7 @@ import re
 import unicodedata
 from base64 import b64decode, b64encode
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -32,8 +32,18 @@ class Account:
     label: str
     joined: tuple[int, str | None] = (1, None)  # from which round, of which run
     left: tuple[int, str | None] | None = None
-    key: str | None = None  # of its statements
+    keys: list[tuple[int, str | None]] = field(default_factory=list[tuple[int, str | None]])
     commitment: tuple[str, str] | None = None  # data and app, for spot checks
+
+    @property
+    def key(self) -> str | None:
+        """The public key of its statements."""
+        return self.keys[-1][1] if self.keys else None
+
+    def key_at(self, sequence: int) -> str | None:
+        """The key that it had when a record was booked."""
+        earlier = [key for place, key in self.keys if place < sequence]
+        return earlier[-1] if earlier else None
 
     def may_take_part(self, run: str, t: int) -> bool:
         """Whether the member may take part in a round that is booked now."""

@@ -9,7 +9,7 @@ import { CheckedRun, ascending } from "./spot.js";
 import { Terms } from "./terms.js";
 
 const MAX_FINDINGS = 200; // findings that are kept; the rest is only counted
-const ESCROW = { member: "escrow", label: "escrow", joined: { round: 1n, run: null }, left: null, key: null, commitment: null };
+const ESCROW = { member: "escrow", label: "escrow", joined: { round: 1n, run: null }, left: null, key: null, keys: [], commitment: null };
 const LEAF = new Uint8Array([0]), NODE = new Uint8Array([1]);
 
 // What was read and what was found, as `verax ledger verify --json` says it.
@@ -172,7 +172,8 @@ export class Chain {
     if (old) this.names.delete(asSeen(old.label));
     if (!this.carried.has(r.account)) this.carried.set(r.account, 0n);
     const commitment = r.data === null || r.app === null ? null : { data: r.data, app: r.app };
-    this.accounts.set(r.account, { member: r.member, label: r.label, joined: { round: r.from_round, run: r.run }, left: null, key: r.key, commitment });
+    const keys = [...(old?.keys ?? []), [r.sequence, r.key]];
+    this.accounts.set(r.account, { member: r.member, label: r.label, joined: { round: r.from_round, run: r.run }, left: null, key: r.key, keys, commitment });
     if (r.key !== null) this.keys.set(r.key, r.account);
     this.names.set(asSeen(r.member), r.account);
     this.names.set(asSeen(r.label), r.account);

@@ -4,6 +4,9 @@
 // A file of JSON Lines. {"run", "round", "norm"} is what the member sent; with "statement" and "signature"
 // it is signed. {"receipt"} is a proof of C2SP (`tlog-proof`) that the operator signed: a round's record
 // and its path in the Merkle tree. Whoever knows the two public keys can check both.
+//
+// A round may stand in the file several times: a server that was restarted has it trained again. What was
+// signed for another federation is left aside.
 
 import { encode, fromBase64, joined, same, sha256 } from "./bytes.js";
 import { roundKey } from "./checks.js";
@@ -23,8 +26,7 @@ const nameOf = (key) => {
 
 // What a member kept, compared with a book.
 export class OwnRecord {
-  norms = new Map(); // by run and round
-  signed = new Map(); // by run and round: texts by signature
+  sent = new Map(); // by run and round: lines with a norm, and with what was signed for which federation
   receipts = [];
   booked = new Map(); // by run and round: what the book says of the member, in words
   tookPart = false;
@@ -46,10 +48,12 @@ export class OwnRecord {
       }
       if (!("run" in row)) throw new SyntaxError("no run");
       const key = roundKey({ run: String(row.run), round: BigInt(row.round) });
-      this.norms.set(key, realNumber(row.norm));
-      if (!("statement" in row)) return;
-      if (!this.signed.has(key)) this.signed.set(key, new Map());
-      this.signed.get(key).set(String(row.signature), String(row.statement));
+      const sent = { norm: realNumber(row.norm), statement: "", signature: "", federation: null };
+      if ("statement" in row) {
+        [sent.statement, sent.signature] = [String(row.statement), String(row.signature)];
+        sent.federation = said(sent.statement).get("federation") ?? null;
+      }
+      this.sent.set(key, [...(this.sent.get(key) ?? []), sent]);
     } catch {
       throw new SyntaxError(`${FILE}, line ${number}: must be like {"run": "a", "round": 1, "norm": 2.5}`);
     }
@@ -61,22 +65,30 @@ export class OwnRecord {
     if (number === undefined) return;
     this.tookPart = true;
     this.booked.set(key, inWords(r, number));
-    const norm = this.norms.get(key), words = this.difference(r, number, norm);
-    this.norms.delete(key);
+    const words = this.difference(r, number);
     if (words) this.wrong(key, words);
   }
 
+  // What the member sent in a round of this federation.
+  sentIn(key) {
+    const { federation } = this.chain.result;
+    return (this.sent.get(key) ?? []).filter((sent) => sent.federation === null || sent.federation === federation);
+  }
+
   // What differs between a round and the member's evidence, in words; empty if nothing does.
-  difference(r, number, norm) {
-    const status = r.statuses.get(number), signed = this.signed.get(roundKey(r)), statement = r.statements.get(number);
-    if (status !== undefined) return norm === undefined ? "" : `the book says ${status}, ${FILE} says ${norm}`;
-    if (norm === undefined) return `in the book but not in ${FILE}`;
+  difference(r, number) {
+    const status = r.statuses.get(number), every = this.sentIn(roundKey(r)), statement = r.statements.get(number);
+    if (status !== undefined) return every.length ? `the book says ${status}, ${FILE} says ${every.at(-1).norm}` : "";
+    if (!every.length) return `in the book but not in ${FILE}`;
+    const booked = every.filter((sent) => statement && sent.signature === statement[3]), compared = booked.length ? booked : every;
     try {
-      if (!isNormBooked(r, number, norm, 1e-5)) return `the book says ${bookedNorm(r, number)}, ${FILE} says ${norm} (weight ${effectiveWeight(r, number)})`;
+      if (!compared.some((sent) => isNormBooked(r, number, sent.norm, 1e-5))) {
+        return `the book says ${bookedNorm(r, number)}, ${FILE} says ${compared.at(-1).norm} (weight ${effectiveWeight(r, number)})`;
+      }
     } catch (error) {
       return `the book cannot be compared with ${FILE} (${error.message})`; // a wrong round may lack what is needed
     }
-    return signed && !signed.has(statement?.[3]) ? `the book does not hold the statement that is signed in ${FILE}` : "";
+    return !booked.length && every.some((sent) => sent.signature) ? `the book does not hold the statement that is signed in ${FILE}` : "";
   }
 
   // Compare what is not in the book, and the receipts with the book as a whole. Args: the operator's public
@@ -84,7 +96,11 @@ export class OwnRecord {
   async finish(signer) {
     const { result, terms } = this.chain;
     if (!this.tookPart) result.add("mine", 0, `${this.member} takes part in no round of the book`);
-    else for (const key of this.norms.keys()) this.wrong(key, `in ${FILE} but not in the book`);
+    else {
+      const here = [...this.sent.keys()].filter((key) => this.sentIn(key).length);
+      if (this.sent.size && !here.length) result.add("mine", 0, `${FILE} holds nothing of the federation ${result.federation}`);
+      for (const key of here) if (!this.booked.has(key)) this.wrong(key, `in ${FILE} but not in the book`);
+    }
     const keys = signer ? [signer] : terms.map((each) => each.operator).filter(Boolean);
     for (const [k, text] of this.receipts.entries()) {
       try {
@@ -98,14 +114,14 @@ export class OwnRecord {
 
   // A receipt is valid and signed, and the book is the one that the operator signed.
   async checkReceipt(text, keys) {
-    const { index, data, note } = await readProof(text);
+    const { index, data, note } = await readProof(text), r = decode(data);
+    if (r.federation !== this.chain.result.federation) return;
     if (!(await isSignedByOne(note, keys))) {
       throw new Wrong("signature", `is not signed by ${keys.join(", ") || "anybody: the book names no operator, give its key"}`);
     }
-    const r = decode(data);
     if (r.kind !== "round") throw new Wrong("checkpoint", "is not of a round");
     const key = roundKey(r), number = this.account(r), { chain } = this;
-    const words = `${nameOf(key)}: ${await this.statement(r, number)}; the operator signed that it ${inWords(r, number)} (record ${index + 1n})`;
+    const words = `${nameOf(key)}: ${await this.statement(r, number, index + 1n)}; the operator signed that it ${inWords(r, number)} (record ${index + 1n})`;
     const isSame = note.origin === chain.origin && note.size <= BigInt(chain.leaves.length) && same(note.root, await chain.rootAt(Number(note.size)));
     if (!isSame) throw new Wrong("fork", `${words}; this book is another one, in which it ${this.booked.get(key) ?? "does not have the round"}`);
     chain.result.proven.push(words);
@@ -113,20 +129,22 @@ export class OwnRecord {
 
   // The member's account: that of its own signature, or the one with its name.
   account(r) {
-    const signed = this.signed.get(roundKey(r)) ?? new Map();
-    for (const [number, statement] of r.statements) if (signed.has(statement[3])) return number;
+    const signed = this.sentIn(roundKey(r)).map((sent) => sent.signature);
+    for (const [number, statement] of r.statements) if (signed.includes(statement[3])) return number;
     const named = r.accounts.find((number) => this.isMine(number));
     if (named === undefined) throw new Wrong("mine", `round ${r.round} does not name ${this.member}`);
     return named;
   }
 
-  // What the member signed for a round, in words, if its key in the book says so.
-  async statement(r, number) {
-    const key = this.chain.accounts.get(number)?.key;
-    for (const [signature, text] of this.signed.get(roundKey(r)) ?? []) {
-      if (!key || !(await isBy(key, text, signature))) continue;
-      const said = new Map(text.split(BREAK).map((line) => partition(line, " ")));
-      return `${this.member} signed that it sent ${(said.get("sent") ?? "").slice(0, 16)}… of squared norm ${said.get("norm")} from ${said.get("examples")} examples`;
+  // What the member signed for a round, in words, if its key at that record says so. Of several statements
+  // it is the one that the round holds, or the last one.
+  async statement(r, number, sequence) {
+    const key = keyAt(this.chain.accounts.get(number), sequence), booked = r.statements.get(number)?.[3];
+    const every = this.sentIn(roundKey(r)).sort((a, b) => (a.signature === booked) - (b.signature === booked)).reverse();
+    for (const { statement, signature } of every) {
+      if (!key || !(await isBy(key, statement, signature))) continue;
+      const words = said(statement);
+      return `${this.member} signed that it sent ${(words.get("sent") ?? "").slice(0, 16)}… of squared norm ${words.get("norm")} from ${words.get("examples")} examples`;
     }
     return `${this.member} has no statement signed by its key in this book`;
   }
@@ -182,6 +200,12 @@ export async function rootFromPath(leaf, index, size, path) {
   }
   return last ? null : root;
 }
+
+// The key that an account had when a record was booked.
+const keyAt = (account, sequence) => account?.keys.findLast(([place]) => place < sequence)?.[1] ?? null;
+
+// The lines of a statement by their first words.
+const said = (statement) => new Map(statement.split(BREAK).map((line) => partition(line, " ")));
 
 async function isSignedByOne(note, keys) {
   for (const key of keys) if (await isSigned(note, key)) return true;
