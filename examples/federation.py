@@ -166,12 +166,13 @@ def superlink(folder: Path, settings: dict) -> list[str]:
 def supernode(folder: Path, settings: dict, i: int) -> list[str]:
     """A SuperNode's command; its key identifies it.
 
-    A member that has the key `member0.pem`, … in the folder signs its updates with it.
+    A member that has the key `member0.pem`, … in the folder signs its updates with it; one that has
+    `member0.json`, which `verax commit` wrote, is committed to it.
     """
     config = f"partition-id={i} num-partitions={settings['clients']}"
-    evidence = folder / f"member{i}.pem"
-    if evidence.exists():
-        config += f" verax-key='{evidence}'"
+    for name, file in (("verax-key", f"member{i}.pem"), ("commitment", f"member{i}.json")):
+        if (folder / file).exists():
+            config += f" {name}='{folder / file}'"
     return [
         *("flower-supernode", "--superlink", f"{HOST}:{settings['superlink']}"),
         *("--root-certificates", str(folder / "ca.crt")),

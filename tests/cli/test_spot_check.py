@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.command import verax
-from tests.spot.federation import APPS, AUDITOR, LIES, Federation, numpy_example
+from tests.spot.federation import APPS, AUDITOR, LIES, Federation, numpy_example, terms_of
 from verax.ledger import Book
 
 APP = APPS / "clinics"
@@ -38,6 +38,7 @@ def test_a_member_commits_and_the_commitment_stands_in_the_book(federation, tmp_
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
     assert said["relative_error"] == 0.0
+    assert said["run_config"]["lr"] == 0.5
     done = verax("ledger join book.db new --commitment c.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with Book.open(tmp_path / "book.db") as book:
@@ -48,6 +49,33 @@ def test_a_member_commits_and_the_commitment_stands_in_the_book(federation, tmp_
     done = verax("ledger join book.db other --commitment c.json", cwd=tmp_path)
     assert done.returncode == 2
     assert "is no commitment; `verax commit --out` writes one" in done.stderr
+
+
+def test_a_commitment_is_tested_against_the_tolerance_of_the_terms(tmp_path):
+    """An app with an error of about 1e-5 passes if the terms allow it, and only then."""
+    shutil.copytree(APP, tmp_path / "noisy")
+    (tmp_path / "noisy" / "clinics").rename(tmp_path / "noisy" / "noisy_clinics")
+    project = tmp_path / "noisy" / "pyproject.toml"
+    project.write_text(project.read_text().replace('"clinics.', '"noisy_clinics.'))
+    module = tmp_path / "noisy" / "noisy_clinics" / "client_app.py"
+    text = module.read_text()
+    noise = "w *= 1 + 1e-5 * np.random.default_rng().standard_normal(w.shape)\n    metrics ="
+    assert text.count("    metrics = MetricRecord({") == 1
+    module.write_text(text.replace("metrics = MetricRecord({", f"{noise} MetricRecord({{"))
+    words = "commit --app noisy --data noisy_clinics.client_app:samples --out c.json"
+    words = [*words.split(), "--node-config", "partition-id=0 num-partitions=3"]
+    for tolerance, code in ((0.0, 1), (1e-3, 0)):
+        (tmp_path / "terms.toml").write_text(terms_of(tolerance=tolerance).to_toml())
+        done = verax([*words, "--terms", "terms.toml"], cwd=tmp_path)
+        assert done.returncode == code, done.stdout + done.stderr
+        assert ("NOT REPRODUCIBLE" in done.stdout) == bool(code)
+    done = verax(words, cwd=tmp_path)
+    assert "the terms need a spot.tolerance of more than" in done.stdout
+    verax("ledger create book.db --federation f --terms terms.toml", cwd=tmp_path)
+    assert verax([*words, "--book", "book.db"], cwd=tmp_path).returncode == 0
+    verax("ledger create other.db --federation f --price 1", cwd=tmp_path)
+    done = verax([*words, "--book", "other.db"], cwd=tmp_path)
+    assert "have no [spot]" in done.stderr
 
 
 def test_a_run_is_closed_drawn_checked_and_fined(federation):

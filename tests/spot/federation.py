@@ -25,8 +25,8 @@ from verax.ledger.evidence import evidence_key
 from verax.ledger.notes import OPERATOR, new_key, public_key
 from verax.mechanism import Evidence, Price, SpotChecks, Terms
 from verax.spot.check import MemberFiles, check_member
-from verax.spot.commitment import commit_app, commit_data, load_samples
-from verax.spot.recompute import context_of, first_request
+from verax.spot.commitment import commit
+from verax.spot.recompute import first_request
 
 AUDITOR = Ed25519PrivateKey.from_private_bytes(b"u" * 32)
 AUDITOR_TEXT = str(public_key(AUDITOR, "auditor", OPERATOR))
@@ -188,9 +188,12 @@ FIRST_IS_HONEST = ("own momentum", "a replayed update")
 
 
 class Federation:
-    """A run of three members, of whom the first may lie, in a folder."""
+    """A run of three members, of whom the first may lie, in a folder.
 
-    def __init__(self, example, folder, terms=None, lie=None, rounds=ROUNDS):
+    `run_config` is what the run is started with, where that is not what members committed to.
+    """
+
+    def __init__(self, example, folder, terms=None, lie=None, rounds=ROUNDS, run_config=None):
         self.example, self.folder, self.rounds = example, folder, rounds
         self.terms = terms or terms_of()
         self.book = Book.create(folder / "book.db", clock=lambda: datetime(2026, 5, 4, tzinfo=UTC))
@@ -199,23 +202,25 @@ class Federation:
             self._join(i)
         lies = [] if lie is None else [only(0, functools.partial(lie, example))]
         mods = [signed(), prescribed(str(folder / "kept")), *lies]
-        grid = LocalGrid(with_mods(example.app, mods), 3, example.app.run_config)
+        run_config = example.app.run_config | (run_config or {})
+        grid = LocalGrid(with_mods(example.app, mods), 3, run_config)
         for i, context in enumerate(grid.contexts.values()):
             context.node_config["verax-key"] = str(folder / f"{i}.pem")
+            context.node_config["commitment"] = str(folder / f"{i}.json")
         start = first_request(example.app, 3).content["arrays"]
         paid = PaidStrategy(FedAvg(fraction_evaluate=0.0), ledger=self.book, run="spring")
         self.result = paid.start(grid, start, rounds)
 
     def _join(self, i):
         files = self.example.files(i, self.folder)
-        context = context_of(files.app, files.node_config)
-        data = commit_data(load_samples(files.data, files.app, context))
+        made = commit(files.app, files.data, files.node_config)
+        (self.folder / f"{i}.json").write_text(made.to_json())
         key = new_key(self.folder / f"{i}.pem")
-        own = {"data": data, "app": commit_app(files.app), "key": evidence_key(key)}
+        own = {"data": made.data, "app": made.app, "key": evidence_key(key)}
         # Nodes of a LocalGrid have names and no keys: their ids in the book are their numbers.
         self.book.join("federation", f"node {100 + i}", f"client-{i}", **own)
 
-    def draw(self, value="7"):
+    def draw(self, value="7" * 64):
         self.book.close_run("federation", "spring", "a die")
         self.book.draw("federation", "spring", value)
         return self

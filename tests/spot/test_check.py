@@ -1,5 +1,6 @@
 """Checks of members in federations of one process: who pays what, and what is found."""
 
+import json
 import shutil
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from verax.flower.prescribing import kept_file, read_kept, seed_of
+from verax.flower.prescribing import _check_committed, kept_file, read_kept, seed_of
 from verax.spot.recompute import charged_arrays, context_of, update_of
 from verax.verifier import verify
 
@@ -172,6 +173,8 @@ def test_a_member_that_committed_to_nothing_is_missing_and_pays_its_fee(example,
 
                 key = evidence_key(new_key(self.folder / "0.pem"))
                 self.book.join("federation", "node 100", "client-0", key=key)
+                config = {"run_config": self.example.app.run_config}
+                (self.folder / "0.json").write_text(json.dumps(config))
 
     federation = Uncommitted(example, tmp_path).draw()
     report = federation.check()
@@ -182,6 +185,32 @@ def test_a_member_that_committed_to_nothing_is_missing_and_pays_its_fee(example,
         "node 101": -35_000_000,
         "node 102": -35_000_000,
     }
+
+
+def test_a_run_with_another_configuration_than_the_committed_one_is_refused_by_members(
+    example, tmp_path
+):
+    """Otherwise honest members would be fined for a setting that the operator changed."""
+    with pytest.raises(ValueError, match=r"lr is 1.0, committed to 0.5"):
+        Federation(example, tmp_path, rounds=1, run_config={"lr": 1.0})
+    assert not list(tmp_path.glob("kept/**/*.kept"))
+
+
+def test_a_node_without_its_members_commitment_is_refused_with_the_remedy(tmp_path):
+    with pytest.raises(ValueError, match="put the file of `verax commit --out`"):
+        _check_committed("", {})
+    (tmp_path / "x.json").write_text("[]")
+    with pytest.raises(ValueError, match="is no commitment"):
+        _check_committed(str(tmp_path / "x.json"), {})
+
+
+def test_a_configuration_with_more_or_fewer_settings_is_another_one(tmp_path):
+    path = tmp_path / "own.json"
+    path.write_text(json.dumps({"run_config": {"lr": 1.0, "nesterov": True}}))
+    _check_committed(str(path), {"nesterov": True, "lr": 1.0})
+    for other in ({"lr": 1.0}, {"lr": 1, "nesterov": True}, {"lr": 1.0, "nesterov": True, "k": 2}):
+        with pytest.raises(ValueError, match="another configuration than this member"):
+            _check_committed(str(path), other)
 
 
 def test_a_request_with_another_seed_or_configuration_is_refused_by_the_member(honest):
@@ -202,7 +231,9 @@ def test_a_request_with_another_seed_or_configuration_is_refused_by_the_member(h
         change(content)
         request = Message(content, dst_node_id=1, message_type=MessageType.TRAIN)
         request.metadata.__dict__["_message_id"] = "1"
-        prescribed()(request, Context(1, 1, {}, RecordDict(), {}), train)
+        config = honest.example.app.run_config
+        own = prescribed(commitment=str(honest.folder / "0.json"))
+        own(request, Context(1, 1, {}, RecordDict(), config), train)
 
     ask(lambda content: None)
     assert len(calls) == 1

@@ -2,13 +2,15 @@
 
 import hashlib
 import json
+import sys
 
 import numpy as np
 import pytest
 
 from tests.apps.conftest import CLINICS
 from verax.apps.app import load_app
-from verax.spot.commitment import commit_app, commit_data, encode
+from verax.spot.commitment import commit, commit_app, commit_data, encode
+from verax.spot.recompute import UnrepeatableError
 
 X, Y = np.arange(12.0).reshape(4, 3), np.array([0, 1, 1, 0])
 
@@ -92,3 +94,18 @@ def test_the_app_is_committed_to_with_its_configuration(clinics):
     assert commit_app(clinics) == commit_app(load_app(CLINICS))
     assert commit_app(faster) != commit_app(clinics)
     assert json.dumps(faster.run_config) != json.dumps(clinics.run_config)
+
+
+def test_samples_that_are_others_each_time_they_are_read_cannot_be_committed_to(
+    clinics, monkeypatch
+):
+    """Random augmentation: an honest member would be charged for a mismatch later."""
+    node = {"partition-id": 0, "num-partitions": 3}
+    source = "clinics.client_app:samples"
+    assert commit(clinics, source, node) == commit(clinics, source, node)
+    module = sys.modules["clinics.client_app"]
+    own = np.random.default_rng(5)
+    for noise in (np.random.standard_normal, own.standard_normal):
+        monkeypatch.setattr(module, "samples", lambda _, noise=noise: X + noise(X.shape))
+        with pytest.raises(UnrepeatableError, match="others each time they are read"):
+            commit(clinics, source, node)

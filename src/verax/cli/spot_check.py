@@ -16,6 +16,7 @@ import typer
 from verax.cli.ledger.shared import AsJson, Federation, Out, open_book, print_json, say
 
 if TYPE_CHECKING:
+    from verax.mechanism import Terms
     from verax.spot.check import MemberFiles
 
 AppFolder = Annotated[Path, typer.Option(help="The folder of the member's Flower app.")]
@@ -37,42 +38,53 @@ def commit(
     data: Data,
     run_config: RunConfig = "",
     node_config: NodeConfig = "",
-    limit: Annotated[
-        float, typer.Option(help="The largest relative error of recomputation; more is refused.")
-    ] = 1e-3,
+    terms: Annotated[
+        Path | None,
+        typer.Option(help="The terms, whose spot.tolerance the error of recomputation must meet."),
+    ] = None,
+    book: Annotated[
+        str, typer.Option(help="Instead of --terms: the book with them, a file or a URL.")
+    ] = "",
+    federation: Federation = None,
     out: Out = None,
     as_json: AsJson = False,
 ) -> None:
-    """Test whether an app's updates can be recomputed, and commit to its data and itself.
+    r"""Test whether an app's updates can be recomputed, and commit to its data and itself.
 
-    The exit code is 1 if the app cannot be recomputed: then spot checks would fine honest members.
+    The exit code is 1 if the app cannot be recomputed within the tolerance of the terms, or if its
+    samples are others each time they are read: then spot checks would fine an honest member.
 
     For example:
 
-        verax commit --app my-app --data my_app.data:samples --node-config "partition-id=0"
+        verax commit --app my-app --data my_app.data:samples --node-config "partition-id=0" \
+        --terms terms.toml --out north.json
     """
     _need_flower()
     from verax.files import write_text
-    from verax.spot.commitment import commit_app, commit_data, load_samples
-    from verax.spot.recompute import UnrepeatableError, context_of, self_test
+    from verax.spot.commitment import commit as commit_to
+    from verax.spot.recompute import LARGEST_ERROR, UnrepeatableError, self_test
 
+    agreed = _agreed(terms, book, federation)
+    spot, arrays = (None, None) if agreed is None else (agreed.spot, agreed.arrays)
+    limit = LARGEST_ERROR if spot is None else spot.tolerance
     files = _files(app, data, Path(), run_config, node_config)
     try:
         with _quietly():
-            error = self_test(files.app, files.node_config, limit=limit)
-            samples = load_samples(files.data, files.app, context_of(files.app, files.node_config))
-            made = {"data": commit_data(samples), "app": commit_app(files.app)}
+            error = self_test(files.app, files.node_config, arrays, limit)
+            made = commit_to(files.app, files.data, files.node_config)
     except UnrepeatableError as refused:
         say(f"NOT REPRODUCIBLE: {refused}")
         raise typer.Exit(1) from None
     if out is not None:
-        write_text(out, json.dumps(made) + "\n")
+        write_text(out, made.to_json())
     if as_json:
-        print_json({**made, "relative_error": error})
+        print_json({**asdict(made), "relative_error": error})
         return
     exactly = "exactly" if not error else f"with a relative error of {error:.2g}"
     say(f"an update can be recomputed on this machine {exactly}")
-    say(f"data {made['data']}\napp  {made['app']}")
+    if error and spot is None:
+        say(f"the terms need a spot.tolerance of more than {error:.2g}; --terms tests it")
+    say(f"data {made.data}\napp  {made.app}")
 
 
 def spot_check(
@@ -141,6 +153,24 @@ def spot_check(
         say(f"the fine by the terms is {levy:.6g}; the signed report is {out}")
     if levy:
         raise typer.Exit(1)
+
+
+def _agreed(terms: Path | None, book: str, federation: str | None) -> Terms | None:
+    """The terms of a file or of a book, if one is given; they must have spot checks."""
+    from verax.mechanism import Terms
+
+    if terms is not None and book:
+        raise ValueError("give either --terms or --book")
+    if terms is not None:
+        found = Terms.load(terms)
+    elif book:
+        with open_book(book, federation, read_only=True) as (opened, name):
+            found = opened.terms(name)
+    else:
+        return None
+    if found.spot is None:
+        raise ValueError(f"the terms of {terms or book} have no [spot]: nothing will be checked")
+    return found
 
 
 def _files(app: Path, data: str, kept: Path, run_config: str, node_config: str) -> MemberFiles:

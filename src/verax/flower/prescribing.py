@@ -92,12 +92,14 @@ def with_seeds(
     return result
 
 
-def prescribed(folder: str = "") -> Mod:
+def prescribed(folder: str = "", commitment: str = "") -> Mod:
     """A mod that seeds the app's generators as the book prescribes, and keeps the round.
 
     Args:
         folder: where requests and replies are kept, about two models a round; by default
             `keep-rounds` of the node's or the run's configuration. If empty, nothing is kept.
+        commitment: the file that `verax commit` wrote; by default `commitment` of the node's
+            configuration. A run with another configuration than the one in it is refused.
 
     It stands before mods that change the update, and after the one that signs it:
     `ClientApp(mods=[signed(), identified, prescribed(), misreport()])`.
@@ -108,6 +110,8 @@ def prescribed(folder: str = "") -> Mod:
         if not is_training(request) or told is None or "opening" not in told:
             return paired(request, context, call_next)
         of = _check_told(request)
+        own = commitment or str(context.node_config.get("commitment", ""))
+        _check_committed(own, context.run_config)
         kind = ConfigRecord({"type": request.metadata.message_type})
         received = _to_bytes(RecordDict({**request.content, _TYPE: kind}))
         reply = paired(request, context, call_next)
@@ -135,6 +139,30 @@ def _check_told(request: Message) -> tuple[str, str, int]:
             "round: the update would fail a spot check, and is not computed"
         )
     return member, run, round_
+
+
+def _check_committed(path: str, run_config: Mapping[str, Any]) -> None:
+    """The run has the configuration with which the member tested its app and committed to it."""
+    if not path:
+        raise ValueError(
+            "the terms have spot checks, and nothing says what this member committed to: put the "
+            "file of `verax commit --out` into the node's configuration, commitment='north.json'"
+        )
+    try:
+        committed: dict[str, Any] = json.loads(Path(path).read_bytes())["run_config"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ValueError(f"{path} is no commitment; `verax commit --out` writes one") from None
+    pairs = [
+        f"{name} is {run_config.get(name)!r}, committed to {committed.get(name)!r}"
+        for name in sorted({*committed, *run_config})
+        if repr(run_config.get(name)) != repr(committed.get(name))
+    ]
+    if pairs:
+        raise ValueError(
+            f"the run has another configuration than this member committed to ({'; '.join(pairs)}):"
+            " the update would fail a spot check, and is not computed. Start the run with the "
+            "agreed --run-config, or commit and join again with this one before the run"
+        )
 
 
 def kept_file(folder: Path, member: str, run: str, round_: int) -> Path:

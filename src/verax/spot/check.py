@@ -25,7 +25,7 @@ from verax.ledger.spot_booking import drawn_run, sign_report
 from verax.ledger.state import Account
 from verax.mechanism import squared_norms
 from verax.mechanism.spot_checks import Outcome
-from verax.spot.commitment import Commitment, commit_app, commit_data, load_samples
+from verax.spot.commitment import commit_app, commit_data, load_samples
 from verax.spot.recompute import charged_arrays, context_of, update_of
 
 
@@ -97,11 +97,11 @@ def _check_commitment(committed: tuple[str, str] | None, files: MemberFiles) -> 
     """The app and the data are those that the member committed to before the run."""
     if committed is None:
         raise UncheckableError("missing", "it made no commitment before its first round")
-    known = Commitment(*committed)
-    if commit_app(files.app) != known.app:
+    data, app = committed
+    if commit_app(files.app) != app:
         raise UncheckableError("mismatch", "its app or its configuration is not the committed one")
     samples = load_samples(files.data, files.app, context_of(files.app, files.node_config))
-    if commit_data(samples) != known.data:
+    if commit_data(samples) != data:
         raise UncheckableError("mismatch", "its data are not those that it committed to")
 
 

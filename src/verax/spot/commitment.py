@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -19,21 +19,52 @@ import numpy as np
 from flwr.app import Context
 
 from verax.apps.app import FlowerApp, app_digest
+from verax.flower.randomness import seeded
 from verax.ledger.tree import leaf_hash, root
 from verax.plugins import is_reference
+from verax.spot.recompute import UnrepeatableError, context_of
 
 
 @dataclass(frozen=True)
 class Commitment:
-    """What stands in the book.
+    """What a member commits to; data and app stand in the book.
 
     Attributes:
         data: the root over the samples, in hexadecimal digits.
         app: the digest of the app and its configuration.
+        run_config: that configuration, with which the mod compares the one of each round.
     """
 
     data: str
     app: str
+    run_config: dict[str, Any]
+
+    def to_json(self) -> str:
+        """The file that `verax commit` writes."""
+        return json.dumps(asdict(self), ensure_ascii=False) + "\n"
+
+
+def commit(app: FlowerApp, source: str, node_config: Mapping[str, Any]) -> Commitment:
+    """The commitment of a member; refuses samples that are others when they are read again.
+
+    Args:
+        app: with the configuration of the run.
+        source: the member's samples, as `load_samples` takes them.
+        node_config: the configuration of the member's node.
+    """
+    roots: set[str] = set()
+    for seed in (1, 2):
+        with seeded(seed):
+            context = context_of(app, node_config)
+            roots.add(commit_data(load_samples(source, app, context)))
+    if len(roots) > 1:
+        raise UnrepeatableError(
+            f"the samples of {source} are others each time they are read, so that an auditor "
+            "would not find those that were committed to: return them before anything random, "
+            "such as augmentation, and do what is random in training, where it is seeded; split "
+            "and shuffle data by a generator with a seed of its own"
+        )
+    return Commitment(roots.pop(), commit_app(app), dict(app.run_config))
 
 
 def commit_app(app: FlowerApp) -> str:

@@ -24,9 +24,18 @@ from verax.flower.replies import SentModel, model_arrays
 from verax.flower.unpaid import unpaid
 from verax.mechanism import Arrays, squared_norms
 
+#: The relative error of recomputation above which an app counts as random, whatever the terms say.
+LARGEST_ERROR = 1e-3
+
 _NODE = 100
-#: Settings of this package's mods, by which recomputation would leave traces among the member's.
-_NO_TRACES = {"record-updates": "", "keep-rounds": ""}
+#: Settings of this package's mods under which an app leaves no traces and sends its true update.
+_HONEST = {
+    "record-updates": "",
+    "keep-rounds": "",
+    "misreport": "",
+    "misreport-scale": 1.0,
+    "misreport-noise": 0.0,
+}
 
 
 class UnrepeatableError(ValueError):
@@ -35,7 +44,7 @@ class UnrepeatableError(ValueError):
 
 def context_of(app: FlowerApp, node_config: Mapping[str, Any]) -> Context:
     """What a member's app is called with, in a state as before its first call."""
-    run_config = app.run_config | {k: v for k, v in _NO_TRACES.items() if k in app.run_config}
+    run_config = app.run_config | {k: v for k, v in _HONEST.items() if k in app.run_config}
     return Context(1, _NODE, dict(node_config), RecordDict(), run_config)
 
 
@@ -87,7 +96,7 @@ def self_test(
     app: FlowerApp,
     node_config: Mapping[str, Any],
     charged: Arrays | None = None,
-    limit: float = 1e-3,
+    limit: float = LARGEST_ERROR,
 ) -> float:
     """How well an app's first update can be recomputed here: its relative error, 0 if exactly.
 
@@ -108,7 +117,7 @@ def self_test(
             f"two updates from the same model, data and seed differ by {error:.2g} of their norm, "
             f"more than {limit:g}: the app draws from a generator that nobody seeds, or computes "
             "in an order that changes; seed its own generators from the global ones, and use "
-            "deterministic algorithms"
+            "deterministic algorithms, or agree on a larger spot.tolerance"
         )
     late = update_of(app, used, content, kind, seed)
     if relative_error(content, first, late, arrays) > limit:
