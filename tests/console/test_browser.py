@@ -3,14 +3,15 @@
 import base64
 import threading
 import time
+import unicodedata
 
 from flwr.serverapp.strategy import FedAvg
 
 from verax.flower import PaidStrategy
-from verax.ledger import Book, Report
+from verax.ledger import Book, Report, look_alikes
 from verax.ledger.export import export_book
 from verax.mechanism import Openness, Price, Terms, Weights
-from verax.verifier import verify
+from verax.verifier import forms, verify
 
 from ..flower.grid import Honest, LocalGrid, model, nodes
 from .conftest import BANKS, CLINICS, make_tokens, served
@@ -233,6 +234,39 @@ def test_evidence_of_restarts_other_federations_and_old_keys_is_read_as_by_the_c
     with Book.open(path) as book:
         book.join("clinics", "a", "North", key=evidence.evidence_key(evidence.STRANGER))
     assert "squared norm 4.0 from" in check()["proven"][0]
+
+
+NAMES = """
+const [groups, done] = arguments;
+import("/static/verify/forms.js").then(({ asSeen, isName }) => {
+  const places = groups.map((names) => new Set(names.map(asSeen)).size);
+  done({ places, valid: groups.map((names) => names.map(isName)) });
+}, (error) => done({ error: String(error) }));
+"""
+
+
+def test_the_browser_sees_the_same_names_alike_and_refuses_the_same(chromium, at):
+    """Every letter that Unicode calls a look-alike, beside the one that it looks like."""
+    groups = []
+    for row in look_alikes.TABLE.split("\n")[1:-1]:
+        shown, *codes = row.split()
+        groups += [[f"a{shown}b", f"A{chr(int(code, 16))}B"] for code in codes]
+    groups += [[f"a{chr(n)}b"] for n in range(0x20, 0x3200)]
+    groups += [[f"a{chr(n)}b"] for n in (*range(0xFE00, 0x10000), *range(0xE00F0, 0xE01F5))]
+    groups += [
+        ["North", "north", "N0RTH"],
+        ["Farm", "farrn"],
+        ["a b", "a \u3000 b"],
+        ["é", "e\u0301"],
+    ]
+    page = Browser(chromium, at).open("/sign-in")
+    found = page.driver.execute_async_script(NAMES, groups)
+    assert "error" not in found, found
+    assert found["places"] == [len(set(map(forms.as_seen, names))) for names in groups]
+    assert found["places"] == [1] * len(groups)
+    python = [[forms.is_name(name) for name in names] for names in groups]
+    known = [i for i, names in enumerate(groups) if unicodedata.category(names[-1][1:2]) != "Cn"]
+    assert [found["valid"][i] for i in known] == [python[i] for i in known]
 
 
 VERIFIER_IS_THERE = """

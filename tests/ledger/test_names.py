@@ -61,7 +61,8 @@ def test_names_are_data(url, terms, tmp_path):
     "name",
     [
         "", " ", " a", "a\n", "a\x00b", "a\x1b[31m", "a\u202eb", "a\u200bb", "\ufeffa", "a\u2028b",
-        "\ud800", "a\u00adb", "x" * 501, "\ue000",
+        "\ud800", "a\u00adb", "x" * 501, "\ue000", "North\ufe0f", "Nor\u034fth", "\u3164North",
+        "North\u115f", "No\u17b4rth", "No\u180brth", "North\uffa0", "North\U000e0100", "a\u2800",
     ],
 )  # fmt: skip
 def test_names_that_deceive_readers_are_refused(path, terms, name):
@@ -86,7 +87,10 @@ def test_names_that_deceive_readers_are_refused(path, terms, name):
     ("first", "second"),
     [
         ("North", "north"), ("Zoë", "Zoe\u0308"), ("fi", "ﬁ"), ("①", "1"), ("Straße", "STRASSE"),
-        ("escrow", "Escrow"),
+        ("escrow", "Escrow"), ("North", "ꓠorth"), ("North", "N0rth"), ("North", "Νоrth"),
+        ("India", "lndia"), ("Clinic 1", "Clinic l"), ("Farm", "Farrn"), ("a b", "a  b"),
+        ("a b", "a\u00a0b"), ("a-b", "a\u2010b"), ("Noël", "No\u0451l"), ("West", "Ꮃest"),
+        ("Н", "н"), ("Ꭰ", "ꭰ"),
     ],
 )  # fmt: skip
 def test_no_two_members_look_the_same(path, terms, first, second):

@@ -6,6 +6,7 @@ and given to both: the verifier checks an export, the writer imports it.
 
 import json
 import math
+from pathlib import Path
 
 import forgeries
 import pytest
@@ -15,11 +16,13 @@ from hypothesis import strategies as st
 from signed_book import signed_book
 from spot_book import spot_book
 
-from verax.ledger import Book, BookError
+import verax.console
+from verax.ledger import Book, BookError, look_alikes
 from verax.ledger.export import import_book
 from verax.ledger.names import as_seen, check_name
 from verax.ledger.records import decode
 from verax.verifier import forms, verify
+from verax.verifier.look_alikes import LOOK_ALIKES_TABLE
 
 VALUES = st.one_of(
     st.none(),
@@ -167,7 +170,33 @@ def test_both_decode_the_same_lines(originals):
     assert accepted > 20
 
 
-@given(st.text(max_size=6))
+def test_all_three_have_the_same_table_of_look_alikes():
+    in_browser = Path(verax.console.__file__).with_name("static") / "verify" / "look-alikes.js"
+    assert look_alikes.TABLE == LOOK_ALIKES_TABLE
+    assert f"`{look_alikes.TABLE}`" in in_browser.read_text(encoding="utf-8")
+
+
+ODD = st.sampled_from(
+    [int(code, 16) for row in LOOK_ALIKES_TABLE.split("\n") for code in row.split()[1:]]
+    + [
+        0x20,
+        0xA0,
+        0x3000,
+        0x34F,
+        0x3164,
+        0xFE0F,
+        0x17B5,
+        0x180F,
+        0x2800,
+        0xE0123,
+        0x301,
+        0x6E,
+        0x72,
+    ]
+).map(chr)
+
+
+@given(st.text(st.characters() | ODD, max_size=6))
 def test_both_see_names_alike(name):
     assert as_seen(name) == forms.as_seen(name)
     try:
@@ -175,7 +204,7 @@ def test_both_see_names_alike(name):
         valid = True
     except ValueError:
         valid = False
-    assert forms._name(name) == valid
+    assert forms.is_name(name) == valid
 
 
 def test_terms_that_the_writer_refuses_are_refused_by_the_verifier(originals):

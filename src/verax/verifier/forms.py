@@ -11,14 +11,21 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from verax.verifier.look_alikes import LOOK_ALIKES_TABLE
+
 MAX_AMOUNT = 2**63 - 1
 MAX_ACCOUNT = 10**9
 _INFINITY = float("inf")
 _INVISIBLE = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-_LOOK_ALIKES = str.maketrans(
-    "АВЕЅІЈКМНОРСТУХҮԌԚԜаесіјорѕухѵһԁԛԝցΑΒΕΖΗΙΚΜΝΟΡΤΥΧαινορυχϲϳı",
-    "ABESIJKMHOPCTYXYGQWaecijopsyxvhdqwgABEZHIKMNOPTYXaivopuxcji",
+_BLANK = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
+    "\U00016fe4\U0001d159\U000e0100-\U000e01ef]"
 )
+_LOOK_ALIKES = {
+    int(code, 16): shown
+    for shown, *codes in map(str.split, LOOK_ALIKES_TABLE.splitlines()[1:])
+    for code in codes
+}
 
 Record = dict[str, Any]
 Test = Callable[[Any], bool]
@@ -63,8 +70,8 @@ class WrongRecordError(Exception):
 
 def as_seen(name: str) -> str:
     """The same text for names that look the same to a reader."""
-    latin = unicodedata.normalize("NFKC", name).translate(_LOOK_ALIKES)
-    return unicodedata.normalize("NFKC", latin.casefold()).translate(_LOOK_ALIKES)
+    shown = unicodedata.normalize("NFKD", name).translate(_LOOK_ALIKES).casefold()
+    return " ".join(unicodedata.normalize("NFKD", shown).replace("rn", "m").split())
 
 
 def _whole(low: int, high: int) -> Test:
@@ -105,11 +112,14 @@ def _has_surrogate(x: str) -> bool:
     return not x.isascii() and any("\ud800" <= character <= "\udfff" for character in x)
 
 
-def _name(x: Any) -> bool:
+def is_name(x: Any) -> bool:
+    """Whether a name has no character that a reader cannot see."""
     if type(x) is not str or not 1 <= len(x) <= 500 or x != x.strip():
         return False
     if x.isascii() and x.isprintable():
         return True
+    if _BLANK.search(x):
+        return False
     return not any(unicodedata.category(character) in _INVISIBLE for character in x)
 
 
@@ -196,7 +206,7 @@ _account = _whole(1, MAX_ACCOUNT)
 _reason = _text(500)
 _terms = _text(2**22)
 _entries: dict[str, Test] = {
-    "reference": _name,
+    "reference": is_name,
     "accounts": _wholes(0, MAX_ACCOUNT),
     "amounts": _wholes(-MAX_AMOUNT, MAX_AMOUNT),
 }
@@ -205,19 +215,19 @@ _FIELDS: dict[str, dict[str, Test]] = {
     "terms": {"from_round": _round, "terms": _terms},
     "join": {
         "account": _account,
-        "member": _name,
-        "label": _name,
+        "member": is_name,
+        "label": is_name,
         "from_round": _round,
-        "run": _or_none(_name),
+        "run": _or_none(is_name),
         "key": _or_none(_key),
         "data": _or_none(_digest),
         "app": _or_none(_digest),
     },
-    "leave": {"account": _account, "from_round": _round, "run": _or_none(_name)},
+    "leave": {"account": _account, "from_round": _round, "run": _or_none(is_name)},
     "limit": {"account": _or_none(_account), "limit": _or_none(_whole(0, MAX_AMOUNT))},
-    "opening": {"run": _name, "round": _round, "terms": _digest, "config": _or_none(_digest)},
+    "opening": {"run": is_name, "round": _round, "terms": _digest, "config": _or_none(_digest)},
     "round": {
-        "run": _name,
+        "run": is_name,
         "round": _round,
         "accounts": _wholes(1, MAX_ACCOUNT),
         "reads": lambda x: x in ("norms", "misreport", "gram"),
@@ -240,10 +250,10 @@ _FIELDS: dict[str, dict[str, Test]] = {
     "correction": _entries | {"corrects": _or_none(_round), "reason": _reason},
     "settlement": _entries | {"transfers": _transfers},
     "checkpoint": {"note": _text(2**16)},
-    "closing": {"run": _name, "beacon": _line},
-    "draw": {"run": _name, "value": _name, "drawn": _by_account(_wholes(1, MAX_AMOUNT))},
+    "closing": {"run": is_name, "beacon": _line},
+    "draw": {"run": is_name, "value": _digest, "drawn": _by_account(_wholes(1, MAX_AMOUNT))},
     "spot-check": {
-        "run": _name,
+        "run": is_name,
         "account": _account,
         "outcome": lambda x: x in ("checked", "refused", "mismatch", "missing"),
         "reason": _line,
@@ -257,7 +267,7 @@ _FIELDS: dict[str, dict[str, Test]] = {
 _COMMON: dict[str, Test] = {
     "version": _whole(1, 1),
     "kind": lambda x: type(x) is str and x in _FIELDS,
-    "federation": _name,
+    "federation": is_name,
     "sequence": _round,
     "previous": _digest,
     "time": _time,

@@ -12,6 +12,7 @@ if __name__ == "__main__":
     main()
 """
 _PARTS = (
+    "look_alikes",
     "forms",
     "signatures",
     "terms",

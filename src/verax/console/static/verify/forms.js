@@ -3,17 +3,22 @@
 
 import { fromExactBase64 } from "./bytes.js";
 import { parseJson } from "./json.js";
+import { TABLE } from "./look-alikes.js";
 import { asciiDigits } from "./numbers.js";
 
 export const MAX_AMOUNT = 2n ** 63n - 1n;
 const MAX_ACCOUNT = 10n ** 9n;
-const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}]/u;
-const FROM = [..."АВЕЅІЈКМНОРСТУХҮԌԚԜаесіјорѕухѵһԁԛԝցΑΒΕΖΗΙΚΜΝΟΡΤΥΧαινορυχϲϳı"];
-const TO = [..."ABESIJKMHOPCTYXYGQWaecijopsyxvhdqwgABEZHIKMNOPTYXaivopuxcji"];
-const LOOK_ALIKES = new Map(FROM.map((c, k) => [c, TO[k]]));
+const INVISIBLE = /[\p{Cc}\p{Cf}\p{Cs}\p{Co}\p{Cn}\p{Zl}\p{Zp}\p{DI}\u2800\u{16fe4}\u{1d159}]/u; // or blank
+const LOOK_ALIKES = new Map(
+  TABLE.trim().split("\n").flatMap((line) => {
+    const [shown, ...codes] = line.split(" ");
+    return codes.map((code) => [String.fromCodePoint(parseInt(code, 16)), shown]);
+  }),
+);
 // Spaces and line breaks as Python counts them; those of `trim` and \s are others.
 export const SPACES = "\\t-\\r\\x1c-\\x20\\x85\\xa0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000";
 export const BREAK = /\r\n|[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]/;
+const GAPS = new RegExp(`[${SPACES}]+`);
 const BLANK = new RegExp(`^[${SPACES}]*$`);
 const REAL_TEXT = /^(?:0|[1-9]\p{Nd}{0,30})(?:\.\p{Nd}{1,30})?(?:e[+-]?\p{Nd}{1,3})?$/u;
 
@@ -27,9 +32,9 @@ export class Wrong extends Error {
 
 // The same text for names that look the same to a reader.
 export function asSeen(name) {
-  const latin = (text) => [...text.normalize("NFKC")].map((c) => LOOK_ALIKES.get(c) ?? c).join("");
-  const folded = [...latin(name)].map((c) => c.toLowerCase().toUpperCase().toLowerCase()).join(""); // of ẞ, too
-  return latin(folded);
+  const shown = [...name.normalize("NFKD")].map((c) => LOOK_ALIKES.get(c) ?? c);
+  const folded = shown.map((c) => c.toLowerCase().toUpperCase().toLowerCase()).join(""); // of ẞ, too
+  return folded.normalize("NFKD").replaceAll("rn", "m").split(GAPS).filter(Boolean).join(" ");
 }
 
 // Whether a text holds nothing but spaces.
@@ -44,7 +49,7 @@ const real = (low) => (x) => typeof x === "number" && low <= x && Number.isFinit
 const text = (most) => (x) => typeof x === "string" && length(x) <= most && !/\p{Cs}/u.test(x);
 const orNone = (test) => (x) => x === null || test(x);
 const oneOf = (...words) => (x) => words.includes(x);
-const name = (x) => typeof x === "string" && x !== "" && length(x) <= 500 && x === x.trim() && !INVISIBLE.test(x);
+export const isName = (x) => typeof x === "string" && x !== "" && length(x) <= 500 && x === x.trim() && !INVISIBLE.test(x);
 const digest = (x) => typeof x === "string" && /^[0-9a-f]{64}$/.test(x);
 const byAccount = (test) => (x) => x instanceof Map && [...x].every(([key, value]) => /^[1-9]\p{Nd}{0,9}$/u.test(key) && test(value));
 const weight = (x) => real(0)(x) && x !== 1;
@@ -99,16 +104,16 @@ const account = whole(1n, MAX_ACCOUNT);
 const amounts = list(whole(-MAX_AMOUNT, MAX_AMOUNT));
 const reason = text(500);
 const terms = text(2 ** 22);
-const entries = { reference: name, accounts: list(whole(0n, MAX_ACCOUNT)), amounts };
+const entries = { reference: isName, accounts: list(whole(0n, MAX_ACCOUNT)), amounts };
 const FIELDS = {
   founding: { terms },
   terms: { from_round: round, terms },
-  join: { account, member: name, label: name, from_round: round, run: orNone(name), key: orNone(key), data: orNone(digest), app: orNone(digest) },
-  leave: { account, from_round: round, run: orNone(name) },
+  join: { account, member: isName, label: isName, from_round: round, run: orNone(isName), key: orNone(key), data: orNone(digest), app: orNone(digest) },
+  leave: { account, from_round: round, run: orNone(isName) },
   limit: { account: orNone(account), limit: orNone(whole(0n, MAX_AMOUNT)) },
-  opening: { run: name, round, terms: digest, config: orNone(digest) },
+  opening: { run: isName, round, terms: digest, config: orNone(digest) },
   round: {
-    run: name,
+    run: isName,
     round,
     accounts: list(account),
     reads: oneOf("norms", "misreport", "gram"),
@@ -131,10 +136,10 @@ const FIELDS = {
   correction: { ...entries, corrects: orNone(round), reason },
   settlement: { ...entries, transfers: list(transfer) },
   checkpoint: { note: text(2 ** 16) },
-  closing: { run: name, beacon: line },
-  draw: { run: name, value: name, drawn: byAccount(list(round)) },
+  closing: { run: isName, beacon: line },
+  draw: { run: isName, value: digest, drawn: byAccount(list(round)) },
   "spot-check": {
-    run: name,
+    run: isName,
     account,
     outcome: oneOf("checked", "refused", "mismatch", "missing"),
     reason: line,
@@ -148,7 +153,7 @@ const FIELDS = {
 const COMMON = {
   version: whole(1n, 1n),
   kind: (x) => typeof x === "string" && Object.hasOwn(FIELDS, x),
-  federation: name,
+  federation: isName,
   sequence: round,
   previous: digest,
   time,
