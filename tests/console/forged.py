@@ -51,11 +51,11 @@ def witnessed_book(path):
 
 def _note(path):
     made = make_checkpoint(read_log(str(path), None), "operator", signed_book.OPERATOR_KEY)
-    return str(forgeries.signed(made, "north", "west"))
+    return str(forgeries.signed(made, *forgeries.WITNESSES))
 
 
-def _one_witness(note):
-    """A checkpoint without its last signature."""
+def _two_witnesses(note):
+    """A checkpoint without the last of its three signatures."""
     return note.rsplit("\n", 2)[0] + "\n"
 
 
@@ -68,7 +68,7 @@ def _skipped(records):
 WITNESSED = {  # name: (the forgery, the kind of finding)
     "a value that witnesses did not sign": (forgeries.put(15, value="0" * 64), "draw"),
     "a draw before witnesses signed": (forgeries.drop(14), "draw"),
-    "a draw by one witness": (forgeries.put(14, note=_one_witness), "draw"),
+    "a draw by two of three witnesses": (forgeries.put(14, note=_two_witnesses), "draw"),
     "a deposit without witnesses": (forgeries.drop(17), "quorum"),
     "a skipped round without witnesses": (_skipped, "quorum"),
     "a time before the last without witnesses": (

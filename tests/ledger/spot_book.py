@@ -18,7 +18,7 @@ from verax.mechanism import Evidence, Price, SpotChecks, Terms
 
 AUDITOR = Ed25519PrivateKey.from_private_bytes(b"u" * 32)
 AUDITOR_TEXT = str(public_key(AUDITOR, "auditor", OPERATOR))
-BEACON, VALUE = "the winning numbers of the lottery on Friday", "3 11 17 22 40 41"
+BEACON, VALUE = "randomness of drand quicknet, round 12345678", digest("randomness")
 NORMS = ({"a": 4.0, "b": 1.0, "c": 2.5}, {"a": 3.0, "b": 2.25, "c": 1.0}, {"a": 3.5, "b": 2.5},
          {"a": 1.0, "b": 2.0, "c": 3.0})  # fmt: skip
 FEES = {"refused": 5.0, "mismatch": 6.0, "missing": 7.0}
@@ -112,7 +112,9 @@ FORGERIES = {
     "no closing": (lambda records: records.pop(12), "spot"),
     "a round after the closing": (copy(12, 14, round=5), "closed"),
     "an opening after the closing": (copy(11, 14, round=5), "closed"),
-    "another value of the beacon": (put(14, value="1 2 3 4 5 6"), "draw"),
+    "another value of the beacon": (put(14, value="0" * 64), "draw"),
+    "the value of the beacon, written otherwise": (put(14, value=VALUE.upper()), "form"),
+    "a value that is no number of the beacon": (put(14, value="3 11 17 22 40 41"), "form"),
     "other drawn rounds": (redrawn, "draw"),
     "a member left out of the draw": (
         lambda records: records[13]["drawn"].pop("2"),

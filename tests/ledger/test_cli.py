@@ -315,6 +315,17 @@ def test_decisions_are_always_listed(book):
     assert kinds == ["deposit", "correction", "skipped"]
 
 
+def test_a_witness_that_is_asked_again_gives_the_same_signature(book, monkeypatch):
+    """Signatures draw the rounds of spot checks: another one would be another draw."""
+    book("checkpoint book.db --out may.note --key operator.pem --new-key")
+    words = "witness book.db --checkpoint may.note --key me.pem --name north --seen seen.note"
+    book(f"{words} --out first.note --new-key")
+    monkeypatch.setattr("time.time", lambda: 2e9)
+    book(f"{words} --out second.note")
+    first, second = ((book.folder / f"{name}.note").read_text() for name in ("first", "second"))
+    assert first == second
+
+
 def test_witnesses_prove_and_compare(book):
     book("checkpoint book.db --out may.note --key operator.pem --new-key")
     book("export book.db --out all.jsonl")

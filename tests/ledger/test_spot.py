@@ -186,31 +186,70 @@ def report_of_undrawn():
     return SpotReport("clinics", "first", "a", "refused", "ill")
 
 
-def test_the_signatures_of_witnesses_under_the_closing_record_draw(tmp_path):
+@pytest.fixture
+def witnessed(tmp_path):
+    """A closed run that three witnesses draw, whose quorum for decisions is two; their keys."""
     keys = {name: Ed25519PrivateKey.from_private_bytes(name[:1].encode() * 32) for name in "xyz"}
     texts = tuple(str(public_key(key, name, WITNESS)) for name, key in keys.items())
-    changes = Changes(witnesses=texts, quorum=2, cosigned=("terms",))
-    path = tmp_path / "book.db"
-    with Book.create(path) as book:
+    changes = Changes(witnesses=texts, quorum=2, cosigned=("deposit",))
+    with Book.create(tmp_path / "book.db", clock=still) as book:
         run_of(book, spot_terms(changes=changes))
         book.close_run("clinics", "first")
-        with pytest.raises(BookError, match="too few witnesses"):
-            book.draw("clinics", "first")
-        note = make_checkpoint(read_log(str(path), None), "operator", STRANGER)
-        one = cosign(note, "x", keys["x"], 1)
-        book.add_checkpoint("clinics", str(one))
-        with pytest.raises(BookError, match="too few witnesses"):
-            book.draw("clinics", "first")
-        both = cosign(one, "z", keys["z"], 2)
-        book.add_checkpoint("clinics", str(both))
-        raw = b"".join(Note.parse(str(both)).signatures[i][1][4:] for i in (1, 2))
+        yield book, keys, tmp_path / "book.db"
+
+
+def closing_note(path, keys, *names):
+    note = make_checkpoint(read_log(path), "operator", STRANGER)
+    for time, name in enumerate(names, 1):
+        note = cosign(note, name, keys[name], time)
+    return note
+
+
+def test_the_signatures_of_all_witnesses_under_the_closing_record_draw(witnessed):
+    book, keys, path = witnessed
+    with pytest.raises(BookError, match="too few witnesses"):
         book.draw("clinics", "first")
-        value = list(book.records("clinics"))[-1].content["value"]
-        assert value == hashlib.sha256(raw).hexdigest()
-        # Another set of signatures comes too late to change anything.
-        book.add_checkpoint("clinics", str(cosign(both, "y", keys["y"], 3)))
-        assert book.state("clinics").checked["first"].value == value
+    note = closing_note(path, keys, "z", "x", "y")
+    book.add_checkpoint("clinics", str(note))
+    book.draw("clinics", "first")
+    by_name = {name: raw[4:] for name, raw in Note.parse(str(note)).signatures}
+    raw = b"".join(by_name[name] for name in "xyz")  # in the order of the terms
+    value = list(book.records("clinics"))[-1].content["value"]
+    assert value == hashlib.sha256(raw).hexdigest()
+    # Other signatures come too late to change anything.
+    book.add_checkpoint("clinics", str(cosign(note, "y", keys["y"], 9)))
+    assert book.state("clinics").checked["first"].value == value
     assert verify(path).ok
+
+
+@pytest.mark.parametrize("names", ["xy", "xz", "yz", "x"])
+def test_fewer_witnesses_draw_nothing_so_that_the_operator_cannot_choose_among_them(
+    witnessed, names
+):
+    """A quorum of two out of three would give it four draws to choose from."""
+    book, keys, path = witnessed
+    book.add_checkpoint("clinics", str(closing_note(path, keys, *names)))
+    with pytest.raises(BookError, match=r"too few witnesses .* all 3 must"):
+        book.draw("clinics", "first")
+    assert verify(path).ok
+
+
+def test_new_terms_after_the_closing_do_not_replace_the_witnesses_that_draw(witnessed):
+    book, keys, path = witnessed
+    note = closing_note(path, keys, "x")  # of the records up to the closing
+    changes = Changes(witnesses=(str(public_key(keys["x"], "x", WITNESS)),), quorum=1)
+    book.change_terms("clinics", spot_terms(changes=changes), from_round=5)
+    book.add_checkpoint("clinics", str(note))
+    with pytest.raises(BookError, match="too few witnesses"):
+        book.draw("clinics", "first")
+
+
+@pytest.mark.parametrize("value", [VALUE.upper(), f" {VALUE}", VALUE[:32], "3 11 17", "dice"])
+def test_the_value_of_a_beacon_has_one_form(book, value):
+    """Each way to write it would give the operator another draw to choose from."""
+    book.close_run("clinics", "first", BEACON)
+    with pytest.raises(ValueError, match="64 hexadecimal digits"):
+        book.draw("clinics", "first", value)
 
 
 def test_terms_with_spot_checks_need_signed_statements():

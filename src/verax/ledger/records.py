@@ -224,7 +224,7 @@ class DrawRecord:
 
     kind: ClassVar[str] = "draw"
     run: Run
-    value: Name
+    value: Digest
     drawn: Annotated[dict[int, tuple[int, ...]], forms.by_account(forms.wholes(1, MAX_AMOUNT))]
 
 

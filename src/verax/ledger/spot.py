@@ -1,8 +1,9 @@
 r"""Spot checks in a book: a run is closed, rounds are drawn, an auditor reports, the terms charge.
 
 After the last round a `closing` record says which public randomness will draw: a value of a beacon
-that is announced there in words, or the signatures of witnesses under the closing record itself.
-The `draw` record holds that value and the rounds. They follow from
+that is announced there in words, or the signatures under the closing record itself of all witnesses
+whom the terms then name. Fewer would leave the operator a choice among draws. The `draw` record
+holds that value, 64 lower-case hexadecimal digits, and the rounds. They follow from
 
     seed = SHA-256("verax/closing/v1\n" ‖ hash of the closing record ‖ "\n" ‖ value ‖ "\n")
 
@@ -72,6 +73,7 @@ class CheckedRun:
         openings: the sequence number and the hash of each opening record, by round.
         closing: the sequence number and the hash of the closing record.
         beacon: what the closing record announces.
+        witnesses: the keys whose signatures under the closing record draw without a beacon.
         value: the public randomness, if the signatures of witnesses are it.
         draw: the hash of the draw record.
         drawn: rounds by account.
@@ -84,6 +86,7 @@ class CheckedRun:
     openings: dict[int, tuple[int, str]] = field(default_factory=dict[int, tuple[int, str]])
     closing: tuple[int, str] | None = None
     beacon: str = ""
+    witnesses: tuple[str, ...] = ()
     value: str | None = None
     draw: str = ""
     drawn: dict[int, tuple[int, ...]] = field(default_factory=dict[int, tuple[int, ...]])
@@ -159,16 +162,15 @@ def apply_round(state: FederationState, record: Record, terms: Terms) -> None:
 
 
 def apply_checkpoint(state: FederationState, body: CheckpointRecord) -> None:
-    """The signatures of a quorum of witnesses under a closing record become its randomness."""
+    """The signatures of all witnesses under a closing record become its randomness."""
     note = Note.parse(body.note)
     for run in state.checked.values():
         if run.closing is None or run.value is not None or note.checkpoint.size != run.closing[0]:
             continue
-        changes = state.changes
-        signed = [note.cosignature(PublicKey.parse(key, WITNESS)) for key in changes.witnesses]
-        known = [raw for raw in signed if raw is not None]
-        if known and len(known) >= changes.quorum:
-            run.value = sha256(b"".join(known)).hexdigest()
+        keys = [PublicKey.parse(key, WITNESS) for key in run.witnesses]
+        signed = [raw for key in keys if (raw := note.cosignature(key)) is not None]
+        if keys and len(signed) == len(keys):
+            run.value = sha256(b"".join(signed)).hexdigest()
 
 
 def apply_checks(
@@ -179,6 +181,7 @@ def apply_checks(
     match body:
         case ClosingRecord():
             run.closing, run.beacon = (record.sequence, record.hash), body.beacon
+            run.witnesses = state.changes.witnesses
         case DrawRecord():
             run.draw, run.drawn = record.hash, body.drawn
         case SpotCheckRecord():
@@ -224,7 +227,8 @@ def check_draw(state: FederationState, body: DrawRecord) -> None:
     if not run.beacon.strip() and body.value != run.value:
         raise BookError(
             f"the rounds of run {body.run!r} are drawn by the signatures of witnesses under record "
-            f"{run.closing[0]}, of which there are {'others' if run.value else 'too few'}"
+            f"{run.closing[0]}, of which there are {'others' if run.value else 'too few'}: all "
+            "must sign"
         )
     if body.drawn != run.expected_draw(body.value):
         raise BookError(f"the drawn rounds of run {body.run!r} do not follow from {body.value!r}")

@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from verax.ledger.decisions import Decisions
 from verax.ledger.engine import BookError
-from verax.ledger.forms import MAX_REASON
+from verax.ledger.forms import MAX_REASON, digest
 from verax.ledger.money import to_units
 from verax.ledger.records import ClosingRecord, DrawRecord, Record, SpotCheckRecord
 from verax.ledger.spot import CheckedRun, check_fine, check_report, signed_text
@@ -79,7 +79,7 @@ class SpotBooking(Decisions):
             federation: its name.
             run: which training run; it has no further rounds.
             beacon: which value of a public beacon will draw the rounds that are checked, in words;
-                empty: the signatures of witnesses under this record.
+                empty: the signatures of all witnesses of the terms under this record.
         """
 
         def build(state: FederationState) -> list[ClosingRecord]:
@@ -104,7 +104,8 @@ class SpotBooking(Decisions):
         Args:
             federation: its name.
             run: a run that is closed.
-            value: what the beacon said; empty if the signatures of witnesses draw.
+            value: what the beacon said, 64 lower-case hexadecimal digits; empty if the signatures
+                of witnesses draw.
         """
 
         def build(state: FederationState) -> list[DrawRecord]:
@@ -114,11 +115,12 @@ class SpotBooking(Decisions):
             if bool(checked.beacon.strip()) != bool(value):
                 words = f"give the value of {checked.beacon!r}" if checked.beacon else "give none"
                 raise BookError(f"the value is {value!r}; {words}, as the closing record says")
-            used = value or checked.value
+            used = digest(value) if value else checked.value
             if used is None:
                 raise BookError(
                     f"too few witnesses have signed the book up to record {checked.closing[0]}, "
-                    "which closed the run; see `verax ledger witness`"
+                    f"which closed the run: all {len(checked.witnesses)} must, on one checkpoint; "
+                    "see `verax ledger witness`"
                 )
             drawn = checked.expected_draw(used)
             return [] if checked.draw and checked.drawn == drawn else [DrawRecord(run, used, drawn)]

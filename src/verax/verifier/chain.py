@@ -201,7 +201,7 @@ class Chain:
                 if is_cosigned(note, key):
                     self.cosigned[key] = max(self.cosigned.get(key, 0), note.size)
             for run in self.checked.values():
-                run.add_checkpoint(note, self.changes["witnesses"], self.changes["quorum"])
+                run.add_checkpoint(note)
         elif kind in ("closing", "draw", "spot-check"):
             self._add_check(record, self.checked[record["run"]])
         else:
@@ -273,6 +273,7 @@ class Chain:
     def _add_check(self, record: Record, run: CheckedRun) -> None:
         if record["kind"] == "closing":
             run.closing, run.beacon = (record["sequence"], record["hash"]), record["beacon"]
+            run.witnesses = tuple(self.changes["witnesses"])
         elif record["kind"] == "draw":
             run.draw, run.drawn = record["hash"], record["drawn"]
         else:

@@ -32,6 +32,7 @@ class CheckedRun:
     openings: dict[int, str] = field(default_factory=dict[int, str])  # hash by round
     closing: tuple[int, str] | None = None  # its place and hash
     beacon: str = ""
+    witnesses: tuple[str, ...] = ()  # whose signatures draw without a beacon
     value: str | None = None  # of the witnesses' signatures
     draw: str = ""  # its hash
     drawn: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
@@ -55,12 +56,12 @@ class CheckedRun:
                 own = self.rounds.setdefault(number, {})
                 own[r["round"]] = (prices[number], effective_weight(r, number))
 
-    def add_checkpoint(self, note: Note, witnesses: list[str], quorum: int) -> None:
-        """The signatures of witnesses under the closing record become its randomness."""
+    def add_checkpoint(self, note: Note) -> None:
+        """The signatures of all witnesses under the closing record become its randomness."""
         if self.closing is None or self.value is not None or note.size != self.closing[0]:
             return
-        signed = [raw for raw in (cosignature(note, key) for key in witnesses) if raw]
-        if signed and len(signed) >= quorum:
+        signed = [cosignature(note, key) for key in self.witnesses]
+        if signed and all(signed):
             self.value = hashlib.sha256(b"".join(signed)).hexdigest()
 
     def expected_draw(self, value: str) -> dict[int, list[int]]:

@@ -29,7 +29,7 @@ def close(
         str,
         typer.Option(
             help="Which value of a public beacon, that nobody knows yet, will draw the rounds; "
-            "without it, the signatures of witnesses under this record do."
+            "without it, the signatures of all witnesses of the terms under this record do."
         ),
     ] = "",
     federation: Federation = None,
@@ -50,7 +50,11 @@ def draw(
     book: BookOption,
     run: OfRun,
     value: Annotated[
-        str, typer.Option(help="What the announced beacon said; empty where witnesses sign.")
+        str,
+        typer.Option(
+            help="What the announced beacon said, 64 lower-case hexadecimal digits; empty where "
+            "witnesses sign."
+        ),
     ] = "",
     federation: Federation = None,
     as_json: AsJson = False,

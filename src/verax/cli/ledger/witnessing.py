@@ -77,6 +77,9 @@ def witness(
 ) -> None:
     """Sign a checkpoint as a witness, if it continues the last one that you signed.
 
+    Whoever asks again for the same checkpoint gets the same signature, so that nobody can choose
+    among several where signatures draw the rounds of spot checks.
+
     For example:
 
         verax ledger witness export.jsonl --checkpoint may.note --key me.pem --name north \
@@ -97,7 +100,8 @@ def witness(
         note = notes.Note.parse(checkpoint.read_text(encoding="utf-8"))
         evidence = witnesses.read_log(source, federation)
     last = None if before is None else before.checkpoint
-    signed = witnesses.witness(note, last, evidence, name, private, int(time.time()))
+    again = before is not None and last == note.checkpoint and before.cosigned_at(public)
+    signed = witnesses.witness(note, last, evidence, name, private, again or int(time.time()))
     write_text(seen, str(signed))
     _write(out, str(signed), f"{note.checkpoint.size} records, witnessed in {{}}, by ")
     if out is not None:

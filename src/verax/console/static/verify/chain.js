@@ -216,12 +216,12 @@ export class Chain {
   }
 
   async addCheckpoint(r) {
-    const note = parseNote(r.note), { witnesses, quorum } = this.changes;
-    for (const key of witnesses) {
+    const note = parseNote(r.note);
+    for (const key of this.changes.witnesses) {
       const known = this.cosigned.get(key) ?? 0n;
       if (await isCosigned(note, key)) this.cosigned.set(key, note.size > known ? note.size : known);
     }
-    for (const run of this.checked.values()) await run.addCheckpoint(note, witnesses, quorum);
+    for (const run of this.checked.values()) await run.addCheckpoint(note);
   }
 
   // The spot checks of a record's run, if its terms have them.
@@ -236,8 +236,10 @@ export class Chain {
   addCheck(r) {
     const run = this.checked.get(r.run);
     if (!run) throw new RangeError(`there are no spot checks of run ${r.run}`);
-    if (r.kind === "closing") [run.closing, run.beacon] = [{ sequence: r.sequence, hash: r.hash }, r.beacon];
-    else if (r.kind === "draw") [run.draw, run.drawn] = [r.hash, r.drawn];
+    if (r.kind === "closing") {
+      [run.closing, run.beacon] = [{ sequence: r.sequence, hash: r.hash }, r.beacon];
+      run.witnesses = this.changes.witnesses;
+    } else if (r.kind === "draw") [run.draw, run.drawn] = [r.hash, r.drawn];
     else {
       run.reported.add(r.account);
       this.carry(r);

@@ -24,6 +24,7 @@ export class CheckedRun {
   openings = new Map(); // hash by round
   closing = null; // its place and hash
   beacon = "";
+  witnesses = []; // whose signatures draw without a beacon
   value = null; // of the witnesses' signatures
   draw = ""; // its hash
   drawn = new Map();
@@ -51,13 +52,12 @@ export class CheckedRun {
     }
   }
 
-  // The signatures of witnesses under the closing record become its randomness.
-  async addCheckpoint(note, witnesses, quorum) {
+  // The signatures of all witnesses under the closing record become its randomness.
+  async addCheckpoint(note) {
     if (this.closing === null || this.value !== null || note.size !== this.closing.sequence) return;
     const signed = [];
-    for (const key of witnesses) signed.push((await cosignature(note, key)) ?? []);
-    const there = signed.filter((raw) => raw.length);
-    if (there.length && there.length >= quorum) this.value = (await sha256(joined(...there))).hex;
+    for (const key of this.witnesses) signed.push(await cosignature(note, key));
+    if (signed.length && signed.every((raw) => raw !== null)) this.value = (await sha256(joined(...signed))).hex;
   }
 
   // The rounds that a value draws, by account. A round is drawn by its part of the sum of prices, in exact
