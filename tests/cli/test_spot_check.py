@@ -7,7 +7,15 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.command import verax
-from tests.spot.federation import APPS, AUDITOR, LIES, Federation, numpy_example, terms_of
+from tests.spot.federation import (
+    APPS,
+    AUDITOR,
+    LIES,
+    ROUNDS,
+    Federation,
+    numpy_example,
+    terms_of,
+)
 from verax.ledger import Book
 
 APP = APPS / "clinics"
@@ -106,6 +114,22 @@ def test_a_run_is_closed_drawn_checked_and_fined(federation):
     assert "reports refused on 'client-2': it is ill" in done.stdout
     done = verax("ledger statement book.db client-0", cwd=federation)
     assert "spot-check" in done.stdout
+
+
+def test_rounds_that_were_not_drawn_are_removed_and_the_others_can_be_checked(tmp_path):
+    terms = terms_of(draws=1)
+    made = Federation(numpy_example(), tmp_path, terms)
+    words = "keep-drawn --book book.db --run spring --member client-0 --kept kept --json"
+    done = verax(words, cwd=tmp_path)
+    assert "no rounds of run 'spring' are drawn" in done.stderr
+    made.draw()
+    (round_,) = made.checked.drawn[1]
+    done = verax(words, cwd=tmp_path)
+    assert json.loads(done.stdout) == {"removed": ROUNDS - 1, "drawn": [round_]}
+    left = sorted(path.name for path in (tmp_path / "kept").glob("*/spring/*"))
+    others = [f"round-{t:09d}.kept" for t in range(1, ROUNDS + 1)] * 2
+    assert left == sorted([f"round-{round_:09d}.kept", *others])
+    assert made.check(0).outcome == "checked"
 
 
 def test_wrong_use_says_what_to_do(federation, tmp_path):

@@ -1,4 +1,4 @@
-"""`verax commit` and `verax spot-check`: what a member commits to, and whether it kept to it."""
+"""`verax commit | spot-check | keep-drawn`: what a member commits to, and whether it kept to it."""
 
 from __future__ import annotations
 
@@ -153,6 +153,35 @@ def spot_check(
         say(f"the fine by the terms is {levy:.6g}; the signed report is {out}")
     if levy:
         raise typer.Exit(1)
+
+
+def keep_drawn(
+    book: Annotated[str, typer.Option(help="The book with the draw: a file or a URL.")],
+    member: Annotated[str, typer.Option(help="The member's id or label.")],
+    run: Annotated[str, typer.Option(help="Which training run.")],
+    kept: Annotated[Path, typer.Option(help="The folder of the rounds that the mod kept.")],
+    federation: Federation = None,
+    as_json: AsJson = False,
+) -> None:
+    """Remove the kept rounds of a run that were not drawn: no check needs them any more.
+
+    For example:
+
+        verax keep-drawn --book book.db --run spring --member north --kept kept
+    """
+    _need_flower()
+    from verax.flower.prescribing import remove_kept
+    from verax.ledger.spot_booking import drawn_run
+
+    with open_book(book, federation, read_only=True) as (opened, name):
+        state = opened.state(name)
+        account = state.member_account(member)
+        drawn = sorted(set(drawn_run(state, run).drawn.get(account.number, ())))
+    removed = remove_kept(kept, account.member, run, drawn)
+    if as_json:
+        print_json({"removed": len(removed), "drawn": drawn})
+    else:
+        say(f"{len(removed)} rounds removed; drawn: {', '.join(map(str, drawn)) or 'none'}")
 
 
 def _agreed(terms: Path | None, book: str, federation: str | None) -> Terms | None:

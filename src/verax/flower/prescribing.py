@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -169,6 +169,16 @@ def kept_file(folder: Path, member: str, run: str, round_: int) -> Path:
     """Where a round is kept; a member's id may be too long for the name of a folder."""
     own = sha256(member.encode()).hexdigest()[:16]
     return folder / own / quote(run, safe=" ") / f"round-{round_:09d}.kept"
+
+
+def remove_kept(folder: Path, member: str, run: str, drawn: Collection[int]) -> list[Path]:
+    """Remove a run's kept rounds but those that are drawn; returns what was removed."""
+    wanted = {kept_file(folder, member, run, round_) for round_ in drawn}
+    own = kept_file(folder, member, run, 1).parent
+    removed = sorted(set(own.glob("round-*.kept")) - wanted)
+    for path in removed:
+        path.unlink()
+    return removed
 
 
 def read_kept(path: Path) -> tuple[RecordDict, RecordDict, str]:
