@@ -7,13 +7,14 @@ import sqlite3
 from contextlib import closing, suppress
 
 import numpy as np
+import psycopg
 
 from verax.ledger import Book, Report
 from verax.ledger.export import export_book
 from verax.mechanism import Price, Terms
 
 
-def norms(*values, names="abcdefghijklmnopqrstuvwxyz"):
+def norms(*values, names="abcdefghjklmnopqrstuvwxyz"):
     return [Report(name, statistic=float(v)) for name, v in zip(names, values, strict=False)]
 
 
@@ -95,28 +96,52 @@ def rewritten(path, change):
     return b"".join(line + b"\n" for line in [*lines, end_line(lines)])
 
 
-def stored(path, federation, lines):
-    """A book in a file that holds these lines as records, with entries and accounts to match.
+def rows_beside(lines):
+    """The rows of `account` and `entry` that match records, without what no table can hold."""
+    accounts, entries = {}, {}
+    for place, line in enumerate(lines, 1):
+        with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
+            content = json.loads(line)
+            if content["kind"] == "join":
+                accounts[content["account"]] = (
+                    1,
+                    *(content[k] for k in ("account", "member", "label")),
+                )
+            pairs = zip(content.get("accounts", []), content.get("amounts", []), strict=False)
+            for account, amount in pairs:
+                if amount:
+                    entries[place, account] = (1, place, account, amount)
+    return {"account": list(accounts.values()), "entry": list(entries.values())}
 
-    What a line says that no table can hold is left out of the tables.
-    """
+
+def stored(path, federation, lines):
+    """A book in a file that holds these lines as records, with entries and accounts to match."""
     Book.create(path).close()
     with closing(sqlite3.connect(path)) as db, db:
         head = (federation, len(lines), hashlib.sha256(lines[-1]).hexdigest())
         db.execute("INSERT INTO federation (name, sequence, hash) VALUES (?, ?, ?)", head)
-        for place, line in enumerate(lines, 1):
-            db.execute("INSERT INTO record VALUES (1, ?, ?)", (place, line))
-            with suppress(ValueError, KeyError, TypeError, RecursionError, OverflowError):
-                content = json.loads(line)
-                if content["kind"] == "join":
-                    row = (content["account"], content["member"], content["label"])
-                    db.execute("REPLACE INTO account VALUES (1, ?, ?, ?)", row)
-                pairs = zip(content.get("accounts", []), content.get("amounts", []), strict=False)
-                for account, amount in pairs:
-                    if amount:
-                        row = (place, account, amount)
-                        db.execute("REPLACE INTO entry VALUES (1, ?, ?, ?)", row)
+        rows = [(1, place, line) for place, line in enumerate(lines, 1)]
+        for table, values in ({"record": rows} | rows_beside(lines)).items():
+            for row in values:
+                with suppress(sqlite3.Error, OverflowError):
+                    db.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
     return path
+
+
+def stored_in_postgresql(connection, federation, lines):
+    """The same in the tables of an open connection, in place of what they held."""
+    tables = "verax.federation, verax.account, verax.record, verax.entry"
+    connection.execute(f"TRUNCATE {tables} RESTART IDENTITY")
+    head = (federation, len(lines), hashlib.sha256(lines[-1]).hexdigest())
+    query = "INSERT INTO verax.federation (name, sequence, hash) VALUES (%s, %s, %s)"
+    connection.execute(query, head)
+    rows = [(1, place, line) for place, line in enumerate(lines, 1)]
+    for table, values in ({"record": rows} | rows_beside(lines)).items():
+        for row in values:
+            with suppress(psycopg.Error, ValueError):
+                connection.execute(
+                    f"INSERT INTO verax.{table} VALUES ({', '.join(['%s'] * len(row))})", row
+                )
 
 
 def forged(book, federation, path, change):

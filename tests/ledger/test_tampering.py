@@ -14,7 +14,7 @@ from pathlib import Path
 import forgeries
 import psycopg
 import pytest
-from books import fill, norms, stored
+from books import fill, norms, stored, stored_in_postgresql
 from forgeries import CLOSED, OPEN, chained, export_bytes, signed
 
 import verax.verifier
@@ -89,6 +89,23 @@ def postgres_book(new_postgres, originals):
     assert verify(url).ok
     with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
         yield url, connection
+
+
+@pytest.fixture(scope="module")
+def empty_postgres(postgres):
+    """A book on PostgreSQL, and a connection that empties and fills it."""
+    url = postgres()
+    Book.create(url).close()
+    with psycopg.connect(url.replace("+psycopg", ""), autocommit=True) as connection:
+        yield url, connection
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_forged_records_are_found_in_postgresql(originals, empty_postgres, kind):
+    federation, lines, called = forged_lines(originals, kind)
+    url, connection = empty_postgres
+    stored_in_postgresql(connection, federation, lines)
+    assert called in {each.kind for each in verify(url).findings}
 
 
 SQLITE = {  # what somebody does who may write to the file; None: the book is not opened at all
@@ -235,6 +252,27 @@ POSTGRES = {
         None),
     "amounts that may be missing": (
         "ALTER TABLE verax.entry ALTER COLUMN amount DROP NOT NULL", None),
+    "records without their key": ("ALTER TABLE verax.record DROP CONSTRAINT record_pkey", None),
+    "names that may stand twice": (
+        "ALTER TABLE verax.federation DROP CONSTRAINT federation_name_key", None),
+    "a key of fewer columns": (
+        "ALTER TABLE verax.record DROP CONSTRAINT record_pkey, ADD PRIMARY KEY (sequence)", None),
+    "a key that is checked later": (
+        "ALTER TABLE verax.entry DROP CONSTRAINT entry_pkey, "
+        "ADD PRIMARY KEY (federation, sequence, account) DEFERRABLE INITIALLY DEFERRED", None),
+    "an index of an expression": ("CREATE INDEX i ON verax.entry ((-amount))", None),
+    "an index of some rows": (
+        "CREATE UNIQUE INDEX i ON verax.record (sequence) WHERE federation = 1", None),
+    "a condition on amounts": ("ALTER TABLE verax.entry ADD CHECK (amount < 1000000)", None),
+    "a reference to another table": (
+        "ALTER TABLE verax.entry ADD FOREIGN KEY (federation) REFERENCES verax.federation "
+        "ON DELETE CASCADE", None),
+    "a default amount": ("ALTER TABLE verax.entry ALTER COLUMN amount SET DEFAULT 0", None),
+    "accounts that number themselves": (
+        "ALTER TABLE verax.account ALTER COLUMN account ADD GENERATED ALWAYS AS IDENTITY", None),
+    "names in another order": (
+        'ALTER TABLE verax.account ALTER COLUMN label TYPE text COLLATE pg_catalog."C"', None),
+    "records that a crash loses": ("ALTER TABLE verax.record SET UNLOGGED", None),
     "another schema": ("UPDATE verax.verax_schema SET number = 3", None),
 }  # fmt: skip
 
@@ -437,8 +475,9 @@ def test_the_verifier_shares_no_code_with_the_writer():
 
 def test_at_least_150_kinds_are_tried(capsys):
     tables = {
-        "records (exports, SQLite, import)": RECORDS, "exports": LINES, "SQLite": SQLITE,
-        "PostgreSQL": POSTGRES, "rewritten histories": REWRITTEN, "checkpoints": NOTES,
+        "records (exports, SQLite, PostgreSQL, import)": RECORDS, "exports": LINES,
+        "SQLite": SQLITE, "PostgreSQL": POSTGRES,
+        "rewritten histories": REWRITTEN, "checkpoints": NOTES,
     }  # fmt: skip
     total = sum(map(len, tables.values()))
     with capsys.disabled():

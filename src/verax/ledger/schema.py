@@ -48,22 +48,41 @@ _POSTGRES = {
     "bytes": "BYTEA",
     "no_rowid": "",
 }
+_POSTGRES_KEYS = {
+    ("federation", "PRIMARY KEY (id)"),
+    ("federation", "UNIQUE (name)"),
+    ("account", "PRIMARY KEY (federation, account)"),
+    ("record", "PRIMARY KEY (federation, sequence)"),
+    ("entry", "PRIMARY KEY (federation, sequence, account)"),
+}
 
-# What PostgreSQL says about the tables above: their columns, and everything else in the schema.
+# What PostgreSQL says about the tables above: their columns, their keys, and everything else in the
+# schema. A column with a default, another identity or another collation counts as odd, and so does
+# an index that belongs to no key or is not complete.
 _COLUMNS = """
 SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'verax' AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY c.relname, a.attnum"""
+_KEYS = """
+SELECT c.relname, pg_get_constraintdef(k.oid)
+FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'verax' AND k.contype <> 'n'"""
 _ODD = """
 SELECT c.relname FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'verax' AND (
   c.relkind NOT IN ('r', 'i', 'S') OR c.relrowsecurity OR c.relhasrules OR c.relpersistence <> 'p'
-  OR EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '')
   OR EXISTS (SELECT 1 FROM pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent))
-  OR EXISTS (SELECT 1 FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal))
+  OR EXISTS (SELECT 1 FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal)
+  OR c.relkind = 'r' AND EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND (
+    a.atthasdef OR a.attcollation NOT IN (0, 100)
+    OR a.attidentity <> CASE WHEN a.attname = 'id' THEN 'd' ELSE '' END))
+  OR EXISTS (SELECT 1 FROM pg_index x WHERE x.indexrelid = c.oid AND NOT (
+    x.indisvalid AND x.indisready AND x.indislive AND EXISTS (
+      SELECT 1 FROM pg_constraint k WHERE k.conindid = c.oid AND k.contype IN ('p', 'u')))))
 """
 
 
@@ -128,6 +147,8 @@ def check_schema(connection: Connection) -> None:
         found = {(table, column): (kind, fixed) for table, column, kind, fixed in rows}
         expected = _postgres_columns()
         odd = [table for (table, _), _ in found.items() ^ expected.items()]
+        keys = {(table, key) for table, key in connection.exec_driver_sql(_KEYS)}
+        odd += [table for table, _ in keys ^ _POSTGRES_KEYS]
         odd += _names(connection, _ODD)
     if "verax_schema" not in (found if is_sqlite(connection) else {key[0] for key in found}):
         raise BookError("the database holds no book; `verax ledger create` creates one")

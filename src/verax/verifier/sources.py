@@ -50,13 +50,31 @@ _SQLITE = (
 )
 _POSTGRES = """
 SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull AND
-  a.attgenerated = '' AND c.relkind = 'r' AND NOT c.relhasrules AND NOT c.relrowsecurity AND
+  NOT a.atthasdef AND a.attidentity = CASE WHEN a.attname = 'id' THEN 'd' ELSE '' END AND
+  a.attcollation IN (0, 100) AND c.relpersistence = 'p' AND c.relkind = 'r' AND
+  NOT c.relhasrules AND NOT c.relrowsecurity AND
   NOT EXISTS (SELECT 1 FROM pg_trigger g WHERE g.tgrelid = c.oid AND NOT g.tgisinternal) AND
   NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent))
 FROM pg_attribute a JOIN pg_class c ON c.oid = a.attrelid
 JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = 'verax' AND c.relkind NOT IN ('i', 'S') AND a.attnum > 0 AND NOT a.attisdropped
 ORDER BY c.relname, a.attnum"""
+_POSTGRES_KEYS = """
+SELECT c.relname, pg_get_constraintdef(k.oid) FROM pg_constraint k
+JOIN pg_class c ON c.oid = k.conrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'verax' AND k.contype <> 'n'
+UNION ALL
+SELECT c.relname, pg_get_indexdef(x.indexrelid) FROM pg_index x
+JOIN pg_class c ON c.oid = x.indrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = 'verax' AND NOT (x.indisvalid AND x.indisready AND x.indislive AND EXISTS (
+  SELECT 1 FROM pg_constraint k WHERE k.conindid = x.indexrelid AND k.contype IN ('p', 'u')))"""
+_KEYS = [
+    ("account", "PRIMARY KEY (federation, account)"),
+    ("entry", "PRIMARY KEY (federation, sequence, account)"),
+    ("federation", "PRIMARY KEY (id)"),
+    ("federation", "UNIQUE (name)"),
+    ("record", "PRIMARY KEY (federation, sequence)"),
+]
 
 
 def verify(
@@ -282,7 +300,7 @@ def _open_database(source: str) -> Generator[tuple[_Query, str]]:
     if "://" in source and not source.startswith("sqlite"):
         with _open_postgres(source) as query:
             found = {(table, column): (kind, ok) for table, column, kind, ok in query(_POSTGRES)}
-            if found != dict(_postgres_columns()):
+            if found != dict(_postgres_columns()) or sorted(query(_POSTGRES_KEYS)) != _KEYS:
                 raise ValueError("the tables are not exactly those of a book: this is no book")
             yield query, "verax."
         return
