@@ -8,10 +8,14 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from tests.audit.conftest import RESCALINGS
 from verax.audit import Plan, audit
+from verax.audit.judge import propose, terms_toml
 from verax.audit.plan.task import task_of
+from verax.audit.search import FoundResponse, SearchResults
 from verax.audit.search.space import PolicySpace
+from verax.audit.show.summary import summarise
+from verax.audit.show.verdict import searched_lines
 from verax.game import LargerBatch, Noise, Policy, Quadratics, Scale, Stretch, Timed
-from verax.mechanism import refined_blocks
+from verax.mechanism import Terms, refined_blocks
 from verax.tasks import quadratics
 
 T, STEP, START = 3, 0.2, np.array([1.0])
@@ -65,6 +69,33 @@ def test_what_was_found_is_kept(found):
     assert again.summary["search"] == found.summary["search"]
     assert json.loads((found.folder / "search.json").read_text()) == kept
     assert "A search of" in found.summary["verdict"][1]
+
+
+def test_a_searched_policy_that_gains_too_much_leaves_no_window(found, tmp_path):
+    judgement, N = found.judgement, 3
+    rises = np.full((2, N), -float(judgement.evidence.others_tolerances[1]))
+    rises[:, 1] = 2 * judgement.evidence.tolerances[1]
+    rises[:, 2] -= 1
+    policy = Policy((1.0,), memory=0.9, own=(1.0,))
+
+    def summary_of(rises):
+        response = FoundResponse("proposed", 1, policy, rises, 160)
+        return summarise(judgement, SearchResults([response]), found.folder)
+
+    assert judgement.holds
+    broken = summary_of(rises)
+    assert broken["window"] is None
+    assert broken["worth_range"] is None
+    assert broken["reason"] == "a policy that the search found gains more than the tolerance."
+    assert broken["verdict"][0].startswith("A search of 160 runs for each member's best policy")
+    assert broken["verdict"][1].startswith("Against the list of misreports alone, the ")
+    assert broken["search"][0]["most_hurt"]["client"] == 2
+    lines = searched_lines(broken)
+    assert lines[-1] == "A searched policy GAINS MORE than the tolerance at the others' expense."
+    assert Terms.from_toml(terms_toml(judgement, lines)) == propose(judgement)
+    harmless = summary_of(np.abs(rises))
+    assert harmless["window"] is not None
+    assert harmless["search"][0]["most_hurt"] is None
 
 
 def test_where_everybody_strategic_ends_is_drawn(found, tmp_path):

@@ -33,7 +33,7 @@ from verax.mechanism import (
 Array = NDArray[np.float64]
 
 #: The kinds of price, in the order of what they can do.
-KINDS = ("constant", "discounted", "profile")
+KINDS = ("constant", "discounted", "common profile", "profile")
 
 #: The largest discount rate that is tried; at 1 all prices before the last round would be zero.
 _STEEPEST = 0.9
@@ -176,10 +176,10 @@ def judge_rule(
     # A rule that charges averages is refused where it leaves a block without a price: what it
     # would deter later, a member could undo there for free.
     refused = rule.reads == "smoothed" and not np.all(np.any(profile.prices > 0, axis=1))
-    if np.any(profile.prices > 0) and not refused:
-        prices["profile"] = profile.price
     if everybody and np.any(common.prices > 0) and not refused:
         prices["common profile"] = common.price
+    if np.any(profile.prices > 0) and not refused:
+        prices["profile"] = profile.price
     chosen_by = {kind: _candidate(on_choosing, kind, price) for kind, price in prices.items()}
     candidates = {kind: _candidate(on_judging, kind, price) for kind, price in prices.items()}
     return JudgedRule(rule, chosen_by, candidates, rate, each, profile, common)

@@ -88,7 +88,7 @@ class Judgement:
     @property
     def schedules(self) -> dict[str, Candidate]:
         """The main rule with each kind of price."""
-        return {kind: c for kind, c in self.main.candidates.items() if kind in KINDS}
+        return self.main.candidates
 
     @cached_property
     def best(self) -> Candidate:
@@ -114,7 +114,7 @@ class Judgement:
         wanted = self.choice.best[0]
         if not self.choice.holds:
             return wanted
-        return float(np.clip(1.0 if self.choice.kind == "profile" else wanted, low, high))
+        return float(np.clip(1.0 if self.choice.kind.endswith("profile") else wanted, low, high))
 
     @property
     def holds(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from verax import __version__
@@ -77,8 +78,8 @@ def _audited(judgement: Judgement) -> Audited:
     )
 
 
-def terms_toml(judgement: Judgement) -> str:
-    """`terms.toml` with what it rests on as comments."""
+def terms_toml(judgement: Judgement, searched: Sequence[str] = ()) -> str:
+    """`terms.toml` with what it rests on as comments; `searched` says what the search found."""
     plan, best = judgement.plan, judgement.best
     names, (low, high) = judgement.subject.names, best.common
     lines = [
@@ -92,9 +93,9 @@ def terms_toml(judgement: Judgement) -> str:
     lines.append(worth_sentence(plan, names))
     if judgement.worth_range is not None:
         lines.append(
-            f"No misreport tried gains more than {plan.prices.tolerance:.3g} of the honest reward "
-            f"from {low / judgement.multiplier:.4g} to {high / judgement.multiplier:.4g} times "
-            "these prices."
+            f"No misreport of the list gains more than {plan.prices.tolerance:.3g} of the honest "
+            f"reward from {low / judgement.multiplier:.4g} to {high / judgement.multiplier:.4g} "
+            "times these prices."
         )
         lines.append(f"They hold {range_words(*judgement.worth_range)}.")
     else:
@@ -105,6 +106,7 @@ def terms_toml(judgement: Judgement) -> str:
             f"  {one.kind}: {names[one.client]} gains {one.gains.mean():+.2%} by “{one.label}”, "
             f"all others {one.others.mean():+.2%}"
         )
+    lines += searched
     for client, window in zip(plan.deviators, best.windows, strict=True):
         a, b = window.low_interval
         c, d = window.high_interval

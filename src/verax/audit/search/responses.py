@@ -45,22 +45,42 @@ class FoundResponse:
         price: "proposed", "constant" or "none".
         client: whose.
         reporting: what it does.
-        gains: what it gains over honesty on each judging seed, in money, (S,).
-        others: what the others gain together, (S,).
+        rises: what everybody gains by it over honesty on each judging seed, in money, (S, N).
         runs: how many runs the search took.
     """
 
     price: str
     client: int
     reporting: Reporting
-    gains: Array
-    others: Array
+    rises: Array
     runs: int
+
+    @property
+    def gains(self) -> Array:
+        """What the member itself gains on each judging seed, (S,)."""
+        return self.rises[:, self.client]
+
+    @property
+    def others(self) -> Array:
+        """What the others gain together on each judging seed, (S,)."""
+        return self.rises.sum(axis=1) - self.gains
+
+    @property
+    def most_hurt(self) -> int:
+        """The other member that gains least."""
+        mean = self.rises.mean(axis=0)
+        mean[self.client] = np.inf
+        return int(np.argmin(mean))
 
     def harmful(self, judgement: Judgement) -> bool:
         """Whether the others lose more than their tolerance."""
         k = judgement.plan.deviators.index(self.client)
         return float(self.others.mean()) < -float(judgement.evidence.others_tolerances[k])
+
+    def undeterred(self, judgement: Judgement) -> bool:
+        """Whether it gains more than the tolerance at the others' expense."""
+        tolerance = float(judgement.evidence.tolerances[self.client])
+        return self.harmful(judgement) and float(self.gains.mean()) > tolerance
 
 
 def search(
@@ -99,14 +119,7 @@ def judged(
     behaviours = [Behaviour(reporting, (client,)) for client, reporting in pairs]
     rises = utilities.on_seeds(plan.seeds.judging, behaviours)  # (S, R, N)
     return [
-        FoundResponse(
-            price,
-            client,
-            reporting,
-            rises[:, k, client],
-            rises[:, k].sum(axis=1) - rises[:, k, client],
-            runs,
-        )
+        FoundResponse(price, client, reporting, rises[:, k], runs)
         for k, (client, reporting) in enumerate(pairs)
     ]
 

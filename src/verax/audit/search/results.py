@@ -178,8 +178,7 @@ def _response_to_json(found: FoundResponse) -> dict[str, Any]:
         "price": found.price,
         "client": found.client,
         "reporting": found.reporting.text,
-        "gains": found.gains.tolist(),
-        "others": found.others.tolist(),
+        "rises": found.rises.tolist(),
         "runs": found.runs,
     }
 
@@ -189,7 +188,6 @@ def _response_from_json(kept: dict[str, Any]) -> FoundResponse:
         kept["price"],
         kept["client"],
         reporting_of(kept["reporting"]),
-        np.array(kept["gains"]),
-        np.array(kept["others"]),
+        np.array(kept["rises"]),
         kept["runs"],
     )

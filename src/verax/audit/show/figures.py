@@ -105,7 +105,7 @@ def _valley(audit: dict[str, Any]) -> Figure:
         axes.set(
             xscale="log",
             title=schedule,
-            xlabel="multiple of the profile" if schedule == "profile" else "price C",
+            xlabel="multiple of the profile" if schedule.endswith("profile") else "price C",
             ylim=(0, None),
         )
         axes.set_ylim(0, min(axes.get_ylim()[1], 40))

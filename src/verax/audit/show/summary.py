@@ -21,7 +21,7 @@ from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import Window
 from verax.audit.search import SearchResults
 from verax.audit.show.tables import interval_of, tables
-from verax.audit.show.verdict import not_tried, reason_of, verdict
+from verax.audit.show.verdict import not_tried, verdict, why_not
 from verax.game import Reporting
 
 Array = NDArray[np.float64]
@@ -32,6 +32,7 @@ _MANY = 20
 SCHEDULE_WORDS = {
     "constant": "one price C for all rounds, as in the paper",
     "discounted": "a price that rises toward the end at the rate that deters best",
+    "common profile": "a price per block of rounds, the same for all members, set by probes",
     "profile": "a price per block of rounds and member, set by probes on other seeds",
 }
 
@@ -41,6 +42,8 @@ def summarise(judgement: Judgement, found: SearchResults, folder: Path) -> dict[
     plan, evidence, best = judgement.plan, judgement.evidence, judgement.best
     low, high = best.common
     similarity, shown = _similarity(judgement, folder), tables(judgement, found)
+    reason = why_not(judgement, shown)
+    holds = reason is None
     return {
         "verax": __version__,
         "task": judgement.subject.name,
@@ -51,16 +54,14 @@ def summarise(judgement: Judgement, found: SearchResults, folder: Path) -> dict[
         "verdict": verdict(judgement, shown),
         "currency": plan.prices.currency,
         "worth": np.broadcast_to(plan.prices.worth, plan.task.clients).tolist(),
-        "worth_range": _worth_range(judgement),
+        "worth_range": _worth_range(judgement) if holds else None,
         "tolerance": float(evidence.tolerances.mean()),
         "tolerance_share": plan.prices.tolerance,
         "schedules": list(judgement.schedules),
         "schedule_words": {name: SCHEDULE_WORDS[name] for name in judgement.schedules},
         "discount": judgement.main.discount,
-        "window": (
-            {"schedule": best.kind, "low": low, "high": _finite(high)} if judgement.holds else None
-        ),
-        "reason": None if judgement.holds else reason_of(judgement, best),
+        "window": {"schedule": best.kind, "low": low, "high": _finite(high)} if holds else None,
+        "reason": reason,
         "proposed": {"schedule": best.kind, "price": judgement.multiplier},
         "clients": [_client(judgement, k) for k in range(len(plan.deviators))],
         **shown,

@@ -30,6 +30,13 @@ def tables(judgement: Judgement, found: SearchResults) -> dict[str, Any]:
     }
 
 
+def strongest_found(shown: dict[str, Any]) -> dict[str, Any] | None:
+    """The searched policy or absence that gains most of those that the proposed price leaves."""
+    left = [one for one in (*shown["search"], *shown["absences"]) if one["price"] == "proposed"]
+    left = [one for one in left if one["undeterred"]]
+    return max(left, key=lambda one: one["gain_share"], default=None)
+
+
 def interval_of(values: ArrayLike) -> dict[str, float]:
     """Mean and 95 % interval over seeds."""
     return interval(values)._asdict()
@@ -63,10 +70,26 @@ def _response(judgement: Judgement, found: FoundResponse) -> dict[str, Any]:
         "gain_share": float(found.gains.mean()) / size,
         "others_gain": interval_of(found.others),
         "harmful": found.harmful(judgement),
+        "undeterred": found.undeterred(judgement),
+        "most_hurt": _most_hurt(judgement, found),
         "words": found.reporting.describe(judgement.plan.rounds),
         "scales": _scales(found, judgement.plan.rounds),
         "policy": json.loads(found.reporting.text),
         "runs": found.runs,
+    }
+
+
+def _most_hurt(judgement: Judgement, found: FoundResponse) -> dict[str, Any] | None:
+    """The other member that loses most by a policy, and its loss; None if all others gain."""
+    member = found.most_hurt
+    gain = found.rises[:, member]
+    if float(gain.mean()) >= 0:
+        return None
+    size = float(judgement.evidence.reward_sizes[member])
+    return {
+        "client": member,
+        "name": judgement.subject.names[member],
+        "gain_share": interval_of(gain / size),
     }
 
 

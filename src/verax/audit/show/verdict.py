@@ -13,6 +13,7 @@ from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.windows import interval, seeds_needed
 from verax.audit.judge.worth import range_words, worth_sentence
 from verax.audit.plan import Plan
+from verax.audit.show.tables import strongest_found
 
 #: From which share of the honest reward on a leak by noise is worth a sentence.
 NOTICEABLE = 0.01
@@ -36,8 +37,7 @@ KNOWN_HOLE = (
 
 def verdict(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
     """The audit in a few sentences; `tables` are those of the summary."""
-    sentences = _price(judgement)
-    sentences[1:1] = _searched(judgement, tables)
+    sentences = _price(judgement, tables)
     sentences += _other_rules(judgement) + _undeterred(judgement)
     quiet = judgement.plan.deviations.momenta and judgement.plan.deviations.batches
     if judgement.description.message == "gradient" and not quiet:
@@ -67,8 +67,24 @@ def not_tried(plan: Plan, tables: dict[str, Any]) -> list[str]:
     return missing
 
 
+def why_not(judgement: Judgement, tables: dict[str, Any]) -> str | None:
+    """Why the proposed price does not hold; None if it holds."""
+    best = judgement.best
+    if not best.holds:
+        return reason_of(judgement, best)
+    if not judgement.holds:
+        low, high = best.common
+        return (
+            f"the multiple that was chosen on other seeds, {judgement.multiplier:.3g}, lies "
+            f"outside of the window of the judging seeds, {low:.3g} to {high:.3g}."
+        )
+    if strongest_found(tables) is not None:
+        return "a policy that the search found gains more than the tolerance."
+    return None
+
+
 def reason_of(judgement: Judgement, candidate: Candidate) -> str:
-    """Why no multiple of a price deters everything."""
+    """Why no multiple of a price deters everything that was tried."""
     for client, window in zip(judgement.plan.deviators, candidate.windows, strict=True):
         if window.empty:
             return f"for {judgement.subject.names[client]}, {window.reason}."
@@ -79,16 +95,35 @@ def reason_of(judgement: Judgement, candidate: Candidate) -> str:
     )
 
 
-def _price(judgement: Judgement) -> list[str]:
-    """Whether the proposed price holds, and what still gains at it."""
+def _price(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
+    """Whether the proposed price holds, and what still gains at it, the strongest first."""
     best, multiple = judgement.best, judgement.multiplier
-    sentences: list[str] = []
-    if judgement.worth_range is None:
-        worst = _largest(judgement, harmful=True)
-        if worst is not None:
-            sentences.append(f"At the proposed price, at the others' expense {worst}.")
-        if best.holds:
-            low, high = best.common
+    listed, searched = _largest(judgement, harmful=True), _searched(judgement, tables)
+    low, high = best.common
+    end = "∞" if math.isinf(high) else f"{high:.3g}"
+    unit = "times the profile" if best.kind.endswith("profile") else "as C"
+    window = f"the {best.kind} price holds from {low:.3g} to {end} {unit}"
+    if judgement.worth_range is not None and strongest_found(tables) is None:
+        words = (
+            f"{window[0].upper()}{window[1:]} against the misreports tried. At {multiple:.3g} it "
+            f"holds {range_words(*judgement.worth_range)}, and "
+        )
+        if listed is None:
+            words += "none of them gains anything at the others' expense."
+        else:
+            words += f"at that price {listed[1]}."
+        sentences = [words, *(words for _, words in searched)]
+    else:
+        gains = list(searched)
+        if listed is not None:
+            gains.append((listed[0], f"At the proposed price {listed[1]}."))
+        sentences = [words for _, words in sorted(gains, key=lambda gain: -gain[0])]
+        if judgement.worth_range is not None:
+            sentences.append(
+                f"Against the list of misreports alone, {window}. No price was judged against "
+                "what the search found."
+            )
+        elif best.holds:
             sentences.append(
                 f"That price was chosen on other seeds, {multiple:.3g} times the {best.kind}; on "
                 f"the judging seeds it takes {low:.3g} to {high:.3g} times."
@@ -96,56 +131,79 @@ def _price(judgement: Judgement) -> list[str]:
         else:
             reason = reason_of(judgement, best)
             sentences.append(f"No price deters all of the misreports tried: {reason}")
-    else:
-        low, high = best.common
-        end = "∞" if math.isinf(high) else f"{high:.3g}"
-        unit = "times the profile" if best.kind == "profile" else "as C"
-        words = (
-            f"The {best.kind} price holds from {low:.3g} to {end} {unit} against the misreports "
-            f"tried. At {multiple:.3g} it holds {range_words(*judgement.worth_range)}, and "
-        )
-        worst = _largest(judgement, harmful=True)
-        if worst is None:
-            words += "none of them gains anything at the others' expense."
-        else:
-            words += f"at the others' expense {worst}."
-        sentences.append(words)
     helpful = _largest(judgement, harmful=False)
     if helpful is not None:
         sentences.append(
-            f"Without costing the others more than the tolerance, {helpful}; that is a matter of "
-            "the protocol, not of a price."
+            f"Without costing the others more than the tolerance, {helpful[1]}; that is a matter "
+            "of the protocol, not of a price."
         )
-    return sentences
+    return sentences + _together(tables["pairs"])
 
 
-def _searched(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
-    """The most that searched policies gain at the proposed price, alone and in pairs."""
+def _searched(judgement: Judgement, tables: dict[str, Any]) -> list[tuple[float, str]]:
+    """The most that a searched policy gains at the others' expense at the proposed price.
+
+    At most one pair: the gain as a share of the honest reward, and a sentence.
+    """
     found = [one for one in tables["search"] if one["price"] == "proposed"]
     if not found and judgement.plan.deviations.search == "off":
         return []
     if not found:
-        return ["No policy was searched, because a run takes long; --search thorough does it."]
-    words = f"A search of {found[0]['runs']} runs for each member's best policy "
+        words = "No policy was searched, because a run takes long; --search thorough does it."
+        return [(0.0, words)]
+    begin = f"A search of {found[0]['runs']} runs for each member's best policy found"
     harmful = [one for one in found if one["harmful"] and one["gain_share"] > 0]
     if not harmful:
         most = max(one["gain_share"] for one in found)
-        words += f"found none that gains at the others' expense; the best gains {most:.2%}."
-    else:
-        worst = max(harmful, key=lambda one: one["gain_share"])
-        gain, low, high = worst["gain"].values()
-        words += (
-            f"found that {worst['name']} gains {money(gain, judgement.plan.prices.currency)} "
-            f"[{number(low)}, {number(high)}], {worst['gain_share']:.2%} of its honest reward, at "
-            f"the others' expense ({worst['words']})."
-        )
-    return [words, *_together(tables["pairs"])]
+        words = f"{begin} none that gains at the others' expense; the best gains {most:.2%}."
+        return [(0.0, words)]
+    worst = max(harmful, key=lambda one: one["gain_share"])
+    gain, low, high = worst["gain"].values()
+    currency = judgement.plan.prices.currency
+    words = (
+        f"{begin} that {worst['name']} gains {money(gain, currency)} [{number(low)}, "
+        f"{number(high)}], {worst['gain_share']:.2%} of its honest reward, at the others' expense "
+        f"({worst['words']})."
+    )
+    return [(worst["gain_share"], words)]
+
+
+def searched_lines(summary: dict[str, Any]) -> list[str]:
+    """What the search found at the proposed price, as comments of the terms."""
+    alone = [one for one in summary["search"] if one["price"] == "proposed"]
+    everybody = [one for one in summary["everybody"] if one["price"] == "proposed"]
+    lines = [
+        f"  searched policy: {one['name']} gains {one['gain_share']:+.2%} by “{one['words']}”"
+        + (", at the others' expense" if one["harmful"] else "")
+        for one in alone
+    ]
+    for one in summary["pairs"]:
+        names = " and ".join(one["names"])
+        words = f"  two members together: {names} gain {one['gain_share']['mean']:+.2%}"
+        if one["others_share"]:
+            words += f", all others {one['others_share']['mean']:+.2%}"
+        lines.append(words)
+    lines += [
+        f"  everybody strategic, from scale {one['start']:g}: all rewards together "
+        f"{one['rise']['mean']:+.2%}"
+        for one in everybody
+    ]
+    if strongest_found(summary) is not None:
+        lines.append("A searched policy GAINS MORE than the tolerance at the others' expense.")
+    return lines
 
 
 def _together(pairs: list[dict[str, Any]]) -> list[str]:
     """The most that a pair of members gains."""
     if not pairs:
         return []
+    alone = [one for one in pairs if one["others_share"] is None]
+    if alone:
+        mean, low, high = alone[0]["gain_share"].values()
+        return [
+            f"Both members together were found to gain {mean:.2%} of their honest rewards "
+            f"[{low:.2%}, {high:.2%}]; there is nobody else."
+        ]
     harmful = [one for one in pairs if one["harmful"] and one["gain_share"]["mean"] > 0]
     if not harmful:
         most = max(one["gain_share"]["mean"] for one in pairs)
@@ -200,14 +258,14 @@ def _spot(tables: dict[str, Any]) -> list[str]:
         f"Spot checks (fine = {chosen['fine']:g}, rounds = {spot['rounds']} in [spot] of the "
         f"terms) {what} leave {leaves:.2%} of the honest reward to everything that was tried or "
         f"searched, directions included. They take {spot['calls']} client calls after a run of "
-        f"{spot['run_calls']}."
+        f"{spot['run_calls']}; `terms.toml` holds the section as a comment, with fees."
     ]
 
 
 def _how_to_use(name: str) -> str:
     if name.startswith("smoothed-norm"):
         return "It is measured in simulations only; a larger batch or local epochs serve live runs."
-    return "Terms are proposed for the first of --rules."
+    return f"With --rules {name.partition(',')[0]} its terms are proposed."
 
 
 def _noise(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
@@ -228,8 +286,11 @@ def _noise(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
     ]
 
 
-def _largest(judgement: Judgement, *, harmful: bool) -> str | None:
-    """Who gains most at the proposed price by harmful or by other misreports, in words."""
+def _largest(judgement: Judgement, *, harmful: bool) -> tuple[float, str] | None:
+    """Who gains most at the proposed price by harmful or by other misreports.
+
+    The gain as a share of the honest reward, and the words for it.
+    """
     best, deviators = judgement.best, judgement.plan.deviators
     sizes = judgement.evidence.reward_sizes[list(deviators)]
     choices = [
@@ -239,10 +300,11 @@ def _largest(judgement: Judgement, *, harmful: bool) -> str | None:
     label, gain = choices[k]
     if gain <= 0:
         return None
-    return (
+    where = " at the others' expense" if harmful else ""
+    return gain / sizes[k], (
         f"{judgement.subject.names[deviators[k]]} gains "
-        f"{money(gain, judgement.plan.prices.currency)} by the best of them, “{label}”: "
-        f"{gain / sizes[k]:.2%} of its honest reward"
+        f"{money(gain, judgement.plan.prices.currency)}{where} by “{label}”, {gain / sizes[k]:.2%} "
+        "of its honest reward"
     )
 
 
