@@ -25,15 +25,23 @@ def test_payments_of_few_units_are_a_warning(scale, warned):
         assert f"{0.0005 * 10**scale:.2g} of the smallest unit of credits" in found[0]
 
 
-def test_a_constant_price_of_many_rounds_is_a_warning_with_its_figure():
+def test_a_constant_price_of_many_rounds_is_a_warning():
     constant = Terms(Price.constant(0.5))
     assert cautions(constant) == []
     assert cautions(constant, rounds=9) == []
     (text,) = cautions(constant, rounds=10)
     assert "the same in all of 10 rounds" in text
-    assert "about 65 % of its bill" in text
+    assert "%" not in text, "nothing is known of the norms"
     assert cautions(Terms(Price.constant((0.5, 0.2)), members=("a", "b")), rounds=50)
     assert cautions(Terms(Price.constant(0.5, rounds=100)))
+
+
+@pytest.mark.parametrize(("rounds", "share"), [(12, 67), (20, 50)])
+def test_the_figure_of_the_warning_follows_from_the_audited_norms(rounds, share):
+    """Norms of a quarter from round 5 on: 4 rounds of 1 before 8 or 16 of 1/4 cost 4 of 6 or 8."""
+    terms = Terms(Price.constant(0.5), audited=audited(0.1, 0.3, rounds))
+    (text,) = [each for each in cautions(terms) if "is the same" in each]
+    assert f"by the audited norms {share} % of its levies before round 5" in text
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,22 @@ def _constant_price(terms: Terms, rounds: int) -> str:
     if changes or rounds < _MANY_ROUNDS or not any(map(any, price.values)):
         return ""
     return (
-        f"the price is the same in all of {rounds} rounds: a member with unusual data saves about "
-        "65 % of its bill by being absent except in the last rounds, where an update matters most; "
-        "charge an audit's price profile, or absence by policy.missing"
+        f"the price is the same in all of {rounds} rounds: a member that is absent except in the "
+        "last rounds, where an update matters most, saves what the earlier ones cost"
+        f"{_early_share(terms)}; charge an audit's price profile, or absence by policy.missing"
     )
+
+
+def _early_share(terms: Terms) -> str:
+    """Which part of a typical member's levies falls due before the last audited block.
+
+    At a constant price the levies of a block of k rounds are proportional to k n, with n in the
+    middle of the block's band.
+    """
+    audited = terms.audited
+    if audited is None or len(audited.starts) < 2:
+        return ""
+    ranges = Blocks(audited.starts, audited.rounds).ranges
+    levies = [(last - first + 1) * sum(audited.band(first)) for first, last in ranges]
+    share = 1 - levies[-1] / sum(levies) if sum(levies) else 0.0
+    return f" (by the audited norms {100 * share:.0f} % of its levies before round {ranges[-1][0]})"
