@@ -1,4 +1,4 @@
-"""Replies made at random: none ends the run, and none costs another member its update or its money.
+"""Replies and arrays made at random: none ends the run, or costs others their update or money.
 
 In every round of one long run a member sends something else: arrays with changed bytes, types and
 shapes, metrics of any kind, other records, errors, several replies, replies of an earlier round,
@@ -6,16 +6,18 @@ or replies in another's name.
 """
 
 import copy
+from collections import Counter
 
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord
 
-from tests.mutation import SEED, mutated
+from tests.mutation import SECONDS, case, change_field, fuzz_seed, mutated, until
 from verax.mechanism import Weights
 
 from .grid import Honest, model, numpy_of, terms
-from .hostile import MALFORMED, PIECES, good_bytes
+from .hostile import MALFORMED, PIECES, array_of, good_bytes, npy
+from .test_decoding import GOOD, decoded_or_refused
 
 NAMES = ["", "arrays", "metrics", "config", "num-examples", "train_loss", "verax.counted",
          "layer.bias", "scale", "\x1b[2J", "\u202eabc", "ＡＢ", "a\0b", "x" * 3000,
@@ -28,9 +30,9 @@ DTYPES = ["float32", "float64", "float16", ">f4", "int64", "uint8", "bool", "com
 class Fuzzer(Honest):
     """Honest members, but the second sends anything; equal weights keep the others' bills apart."""
 
-    def __init__(self, seed):
+    def __init__(self, rng):
         super().__init__(size=1e-3)
-        self.rng = np.random.default_rng(seed)
+        self.rng = rng
         self.earlier = None
 
     def one_of(self, values):
@@ -109,15 +111,14 @@ class Fuzzer(Honest):
             content[name] = record
 
 
-def fuzz(run, rounds):
+def fuzz(run, rounds, rng, name="run"):
     """Statuses of the fuzzed member, counted; the other members are ok in every round."""
-    client = Fuzzer(SEED)
     agreed = terms(weights=Weights("equal"))
-    ran = run(client, rounds=rounds, arrays=model(size=200), agreed=agreed)
+    ran = run(Fuzzer(rng), rounds=rounds, arrays=model(size=200), agreed=agreed, run=name)
     statuses = {"ok": 0, "rejected": 0, "missing": 0, "error": 0}
     names = ran.labels()
     for content in (r.content for r in ran.book.records("federation")):
-        if content["kind"] == "round":
+        if content["kind"] == "round" and content["run"] == name:
             marked = {names[int(n)]: status for n, status in content["statuses"].items()}
             assert set(marked) <= {"client-1"}, content
             statuses[marked.get("client-1", "ok")] += 1
@@ -127,11 +128,36 @@ def fuzz(run, rounds):
 
 
 def test_three_hundred_replies_made_at_random(run):
-    assert min(fuzz(run, 300).values()) > 0
+    assert min(fuzz(run, 300, np.random.default_rng(0)).values()) > 0
 
 
 @pytest.mark.slow
-def test_many_replies_made_at_random(run, capsys):
-    statuses = fuzz(run, 20_000)
+def test_replies_made_at_random_for_three_and_a_half_minutes(run, capsys):
+    seed, total = fuzz_seed(capsys), Counter()
+    for k in until(0.35 * SECONDS):
+        with case(seed, k) as rng:
+            total.update(fuzz(run, 200, rng, f"run {k}"))
     with capsys.disabled():
-        print(f"\n[replies made at random: {statuses}]", end="")
+        print(f"\n[replies made at random: {dict(total)}]", end="")
+
+
+@pytest.mark.slow
+def test_arrays_made_at_random_for_a_minute(capsys):
+    """Changed bytes, and headers that are well-formed but say something else than the bytes."""
+    seed, read = fuzz_seed(capsys), Counter()
+    for k in until(0.1 * SECONDS):
+        with case(seed, k) as rng:
+            if k % 2:
+                data = mutated(GOOD[k % len(GOOD)], rng, PIECES)
+            else:
+                header = {"descr": "<f4", "fortran_order": False, "shape": [37]}
+                change_field(header, rng)
+                shape = tuple(header["shape"]) if isinstance(header.get("shape"), list) else 7
+                text = (
+                    repr(header | {"shape": shape}).encode("latin-1", "replace").decode("latin-1")
+                )
+                data = npy(text + "\n", bytes(37 * 4), int(rng.integers(1, 4)))
+            read[decoded_or_refused(array_of(data)) is not None] += 1
+    with capsys.disabled():
+        print(f"\n[arrays read or not: {dict(read)}]", end="")
+    assert min(read.values()) > 0
