@@ -276,6 +276,7 @@ def test_apps_that_draw_otherwise_are_named(tmp_path, line, reproducible, differ
             (folder / path.relative_to(CLINICS)).write_text(text)
     facts = look_at(app_plan(folder, 3, run_config="num-server-rounds=2"))
     assert (facts.reproducible, facts.replicas_differ) == (reproducible, differ)
+    assert (facts.relative_error == 0.0) == reproducible
 
 
 def test_a_budget_leaves_out_and_says_what(audited):

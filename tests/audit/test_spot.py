@@ -1,10 +1,13 @@
 """What an audit proposes for spot checks, against the recorded runs computed by hand."""
 
+from dataclasses import asdict, replace
+
 import numpy as np
 import pytest
 
-from verax.audit.judge.spot import FinedPolicy, propose_spot_checks
+from verax.audit.judge.spot import FinedPolicy, propose_spot_checks, spot_comment
 from verax.audit.run.record import load_runs
+from verax.mechanism import Terms
 
 
 @pytest.fixture(scope="module")
@@ -62,3 +65,43 @@ def test_an_honest_members_levy_is_the_price_of_its_own_norms(small, proposal):
     price = judgement.multiplier * judgement.best.price.per_round()
     levies = (price * np.mean(honest, axis=0)).sum(axis=0)
     assert proposal.honest_levy == pytest.approx(proposal.chosen.fine * levies.max())
+
+
+def test_fees_are_the_largest_fine_that_any_draw_brings_for_what_was_tried(small, proposal):
+    """All k draws of the one round in which a lie is furthest from the truth."""
+    evidence, multiple = small.judgement.evidence, small.judgement.multiplier
+    prices = multiple * np.broadcast_to(small.judgement.best.price.per_round(), (40, 3))
+    most = 0.0
+    for k, client in enumerate(evidence.plan.deviators):
+        for d in range(len(evidence.deviations)):
+            runs = evidence.deviation_runs(k, d)
+            mean = sum(run.statistics.misreport[:, client] for run in runs) / len(runs)
+            most = max(most, prices[:, client].sum() * mean.max())
+    assert proposal.fee == pytest.approx(proposal.chosen.fine * most)
+
+
+def test_the_section_in_the_terms_holds_once_an_auditor_is_named(small, proposal):
+    text = (small.folder / "terms.toml").read_text()
+    assert Terms.from_toml(text).spot is None
+    begin = text.index("# [evidence]")
+    section = "".join(f"{line.removeprefix('# ')}\n" for line in text[begin:].splitlines())
+    key = "auditor+0a1b2c3d+AQ=="
+    terms = Terms.from_toml(text[:begin] + section.replace("…", key))
+    assert terms.spot.fine == proposal.chosen.fine
+    assert terms.spot.rounds == proposal.rounds
+    assert terms.spot.refused == terms.spot.mismatch == terms.spot.missing
+    assert terms.spot.missing == pytest.approx(proposal.fee, rel=0.01)
+
+
+def test_a_measured_error_enters_as_what_an_honest_member_would_pay(small, monkeypatch):
+    """A simulated task is not measured; an app is."""
+    unknown = propose_spot_checks(small.judgement, [], [])
+    known = replace(small.judgement.description, error=2e-5)
+    monkeypatch.setitem(vars(small.judgement), "description", known)
+    proposal = propose_spot_checks(small.judgement, [], [])
+    assert proposal.honest_payment == pytest.approx(proposal.honest_levy * 4e-10)
+    assert proposal.tolerance == pytest.approx(1e-3)
+    assert "differed by 2e-05 of its norm" in spot_comment(asdict(proposal), "EUR")
+    assert (unknown.error, unknown.honest_payment, unknown.tolerance) == (None, None, 1e-6)
+    assert "was not measured" in spot_comment(asdict(unknown), "EUR")
+    assert spot_comment(None, "EUR") == ""

@@ -79,6 +79,7 @@ class AppSubject:
             weights=facts.weights,
             details=tuple(details),
             lower_step="lower the app's learning rate",
+            error=facts.relative_error,
         )
 
     def settings(self, memory: int | None, workers: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ effective update of each member, (1 + E_i) w_i (reply − sent), as `PaidStrateg
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from verax.apps.cache import ReplyCache
 from verax.apps.clients import ClientError, Clients
 from verax.flower.local import ImmediateGrid
 from verax.flower.randomness import is_training
-from verax.flower.replies import Reply, SentModel, check_reply
+from verax.flower.replies import Reply, SentModel, check_reply, model_arrays
 from verax.flower.weighing import ReplyWeights, reply_counts
 from verax.game.reporting import Sender
 from verax.learning import Behaviour
@@ -241,11 +242,13 @@ class AuditGrid(ImmediateGrid):
 
 
 class FirstExchange(AuditGrid):
-    """Ends a run after its first training messages were answered, and keeps their digest."""
+    """Ends a run after its first training messages were answered; keeps their digest and models."""
 
     def __init__(self, clients: Clients, replica: int) -> None:
         super().__init__(clients, replica, 0, Behaviour(), ReplyCache(Path(), 0))
         self.digest = ""
+        self.before: list[NDArray[Any]] = []
+        self.after: list[list[NDArray[Any]]] = []
 
     def _measured(
         self, sent: SentModel, requests: list[Message], replies: list[Message]
@@ -253,7 +256,19 @@ class FirstExchange(AuditGrid):
         contents = [message.content for message in (*requests, *replies)]
         keys = [self._cache.key(0, 0, "", content, RecordDict()) for content in contents]
         self.digest = " ".join(keys)
+        self.before = sent.charged
+        answered = [reply.content for reply in replies if reply.has_content()]
+        self.after = [list(model_arrays(content, sent)[0]) for content in answered]
         raise EnoughError
+
+    def error_of(self, other: FirstExchange) -> float:
+        """The largest ‖g − g'‖ / ‖g‖ of a member's update here and in the same run again."""
+        ratios = [0.0]
+        for one, again in zip(self.after, other.after, strict=True):
+            distance = float(squared_norms(one, [again])[0])
+            norm = float(squared_norms(self.before, [one])[0])
+            ratios.append(math.sqrt(distance / norm) if norm else math.inf if distance else 0.0)
+        return max(ratios)
 
 
 def _model_of(requests: list[Message], round_: int) -> tuple[str, ArrayRecord]:

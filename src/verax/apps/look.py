@@ -18,7 +18,7 @@ from pathlib import Path
 
 from verax.apps.app import load_app
 from verax.apps.cache import ReplyCache
-from verax.apps.grid import AS_REPORTED
+from verax.apps.grid import AS_REPORTED, FirstExchange
 from verax.apps.run import AppRun, chosen_metric, first_exchange, run_app
 from verax.apps.scratch import in_scratch
 from verax.audit.plan import Plan
@@ -43,6 +43,8 @@ class AppFacts:
         reproducible: whether the same first round gave the same replies twice.
         replicas_differ: whether the first round of another replica was another one.
         flower: the version of Flower.
+        relative_error: the largest of a member's first update when it is computed again; None if
+            nothing says it.
     """
 
     name: str
@@ -56,6 +58,7 @@ class AppFacts:
     reproducible: bool
     replicas_differ: bool
     flower: str
+    relative_error: float | None = None
 
 
 def look_at(plan: Plan) -> AppFacts:
@@ -87,13 +90,19 @@ def facts_of(plan: Plan) -> AppFacts:
     first = first_exchange(own, own.clients(clients, replica), replica)
     again = first_exchange(own, own.clients(clients, replica), replica)
     differ = first_exchange(other, other.clients(clients, replica + 1), replica + 1)
-    return facts_from(
-        app.name, plan.app.metric, run, seconds, reproducible=first == again, differ=first != differ
-    )
+    differs = first.digest != differ.digest
+    return facts_from(app.name, plan.app.metric, run, seconds, first, again, differ=differs)
 
 
 def facts_from(
-    name: str, metric: str, run: AppRun, seconds: float, *, reproducible: bool, differ: bool
+    name: str,
+    metric: str,
+    run: AppRun,
+    seconds: float,
+    first: FirstExchange,
+    again: FirstExchange,
+    *,
+    differ: bool,
 ) -> AppFacts:
     """What an honest run tells, and what was found by comparing first rounds."""
     if run.diverged or not run.rounds:
@@ -109,9 +118,10 @@ def facts_from(
         parameters=run.parameters,
         calls=run.calls,
         run_seconds=seconds,
-        reproducible=reproducible,
+        reproducible=first.digest == again.digest,
         replicas_differ=differ,
         flower=version("flwr"),
+        relative_error=first.error_of(again),
     )
 
 

@@ -146,4 +146,4 @@ def _look(side: _Side, plan: Plan, name: str, clients: LiveClients) -> AppFacts:
     run = run_app(side, clients, replica, nothing)
     seconds = time.monotonic() - clock
     first, again = (first_exchange(side, clients, replica) for _ in range(2))
-    return facts_from(name, plan.app.metric, run, seconds, reproducible=first == again, differ=True)
+    return facts_from(name, plan.app.metric, run, seconds, first, again, differ=True)

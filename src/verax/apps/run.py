@@ -104,13 +104,13 @@ def run_app(
     return AppRun(grid.rounds, metrics, diverged, started.strategy, grid.calls, grid.parameters)
 
 
-def first_exchange(app: ServerSide, clients: Clients, replica: int) -> str:
-    """A digest of the first training messages and their replies."""
+def first_exchange(app: ServerSide, clients: Clients, replica: int) -> FirstExchange:
+    """The first training messages and their replies."""
     grid = FirstExchange(clients, replica)
     context = Context(1, 1, {}, RecordDict(), dict(app.run_config))
     with unpaid(), _watched(grid), seeded(replica), suppress(EnoughError):
         app.server(grid, context)
-    return grid.digest
+    return grid
 
 
 class _Started:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from verax.audit.judge import Judgement, judge, propose, terms_toml
+from verax.audit.judge.spot import spot_comment
 from verax.audit.plan import Plan
 from verax.audit.run.execute import run
 from verax.audit.run.simulated import TaskSubject
@@ -27,6 +28,7 @@ from verax.audit.search import searched
 from verax.audit.show.notebook import notebook_html
 from verax.audit.show.report import write_report
 from verax.audit.show.summary import summarise
+from verax.audit.show.verdict import searched_lines
 from verax.files import write_text
 from verax.learning import Task
 from verax.mechanism import Terms
@@ -151,6 +153,7 @@ def audit_subject(
     if out is None:
         return Audit(judgement, summary, None)
     write_text(folder / "audit.json", json.dumps(summary, indent=1, ensure_ascii=False))
-    write_text(folder / "terms.toml", terms_toml(judgement))
+    proposed = spot_comment(summary["spot"], plan.prices.currency)
+    write_text(folder / "terms.toml", terms_toml(judgement, searched_lines(summary)) + proposed)
     write_report(summary, folder / "report.html")
     return Audit(judgement, summary, folder)

@@ -43,6 +43,7 @@ class Description:
         details: further rows of the report's settings, (what, value).
         label_distances: (least, median, largest) distance of two clients' label shares, if known.
         lower_step: what to do when training diverges.
+        error: the relative error of an update that is computed again, if known.
     """
 
     message: MessageKind
@@ -52,6 +53,7 @@ class Description:
     details: tuple[tuple[str, str], ...] = ()
     label_distances: tuple[float, ...] | None = None
     lower_step: str = "lower the step"
+    error: float | None = None
 
 
 class Engine(Protocol):
