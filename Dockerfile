@@ -3,8 +3,10 @@ FROM python:3.11-slim-bookworm AS build
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE constraints.txt ./
 COPY src src
+# An auditor's image has flower, which spot checks need: --build-arg EXTRAS=flower
+ARG EXTRAS=console,ledger,postgres
 RUN python -m venv /opt/verax \
-    && /opt/verax/bin/pip install --no-cache-dir --constraint constraints.txt '.[console,ledger,postgres]'
+    && /opt/verax/bin/pip install --no-cache-dir --constraint constraints.txt ".[${EXTRAS}]"
 
 FROM python:3.11-slim-bookworm
 # A volume that is mounted on /state gets the owner of this folder.

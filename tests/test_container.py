@@ -5,6 +5,7 @@ import ipaddress
 import json
 import os
 import re
+import shlex
 import socket
 import ssl
 import subprocess
@@ -56,11 +57,11 @@ def command():
     return [re.sub(r"\$\{\w+:-(.*)\}", r"\1", word) for word in CONSOLE["command"]]
 
 
-def parsed(words):
+def parsed(words, depth=2):
     """The options of `verax WORDS` as the command line reads them; nothing is run."""
     group = typer.main.get_command(app)
     context = group.make_context("verax", list(words))
-    for _ in range(2):
+    for _ in range(depth):
         name, group, rest = group.resolve_command(context, context._protected_args + context.args)
         context = group.make_context(name, rest, parent=context)
     return context.params
@@ -94,10 +95,24 @@ def test_the_builder_is_sent_what_is_copied_and_nothing_else():
 
 def test_the_image_installs_extras_that_exist_with_tested_versions():
     (line,) = [rest for word, rest in instructions() if word == "RUN" and "pip install" in rest]
-    (names,) = re.findall(r"'\.\[(.*)\]'", line)
+    name, _, names = argument("ARG").partition("=")
+    assert f'".[${{{name}}}]"' in line
     assert {"console", "ledger", "postgres"} == set(names.split(","))
     assert set(names.split(",")) <= PROJECT["optional-dependencies"].keys()
     assert "--constraint constraints.txt" in line
+
+
+def test_the_page_builds_an_auditors_image_and_runs_a_command_that_is_accepted():
+    page = (ROOT / "docs" / "how-to" / "container.md").read_text()
+    (extra,) = re.findall(r"--build-arg EXTRAS=(\S+)", page)
+    assert extra == "flower"
+    assert extra in PROJECT["optional-dependencies"]
+    shell = page.replace("\\\n", " ")
+    (words,) = re.findall(r"verax-auditor (spot-check .*)", shell)
+    options = parsed(shlex.split(words), depth=1)
+    mounted = re.findall(r"--volume \S+:(/\w+)", shell)
+    for place in (Path(options[name]) for name in ("app", "kept", "key", "out")):
+        assert f"/{place.parts[1]}" in mounted
 
 
 def test_the_container_runs_verax_as_a_user_that_is_not_root():
