@@ -125,8 +125,9 @@ def fuzz_terms(books, seed, cases) -> dict[bool, int]:
             else:
                 try:
                     text = changed_terms(text, rng)
+                    text.encode()
                 except (TypeError, ValueError):
-                    continue  # TOML cannot hold it
+                    continue  # no TOML can hold it
             accepted, verified = True, True
             try:
                 terms = Terms.from_toml(text)

@@ -36,11 +36,13 @@ from verax.ledger.spot import opening_hash
 from verax.ledger.spot_booking import SpotBooking
 from verax.ledger.state import ESCROW, FederationState
 from verax.ledger.store import (
+    Head,
     Receipt,
     insert_account,
     insert_entries,
     lookup_head,
     make_receipt,
+    read_contents,
 )
 from verax.ledger.tree import leaf_hash
 from verax.mechanism import Terms, rule_named
@@ -333,8 +335,8 @@ class Book(SpotBooking):
             for number, account in state.accounts.items():
                 if number != ESCROW:
                     insert_account(connection, state.id, number, account.member, account.label)
-            for sequence in range(1, state.sequence + 1):
-                insert_entries(connection, state.id, self._record(connection, state, sequence))
+            for content in read_contents(connection, Head(state.id, state.sequence, state.hash), 0):
+                insert_entries(connection, state.id, decode(content))
             self._check_indexes(connection, state)
             return Receipt(True, state.sequence, state.hash, {}, {})
 

@@ -10,14 +10,8 @@ from verax.ledger.engine import reading
 from verax.ledger.records import Record, decode
 from verax.ledger.schema import qualified
 from verax.ledger.state import ESCROW, Account, FederationState, TermsVersion
-from verax.ledger.store import Store, find_head, read_record
+from verax.ledger.store import Store, find_head, read_contents, read_record
 from verax.mechanism import Terms
-
-_BATCH = 256
-_RECORDS = (
-    "SELECT sequence, content FROM {s}record WHERE federation = :f AND sequence > :after "
-    "AND sequence <= :last ORDER BY sequence LIMIT :n"
-)
 
 
 @dataclass(frozen=True)
@@ -114,14 +108,7 @@ class BookReader(Store):
         """All records after a sequence number, in order; only a batch is in memory at a time."""
         with reading(self.engine) as connection:
             head = find_head(connection, federation)
-            while after < head.sequence:
-                values = {"f": head.id, "after": after, "last": head.sequence, "n": _BATCH}
-                batch = connection.execute(qualified(connection, _RECORDS), values).all()
-                if not batch:
-                    return
-                for _, content in batch:
-                    yield decode(content)
-                after = batch[-1][0]
+            yield from map(decode, read_contents(connection, head, after))
 
     def record(self, federation: str, sequence: int) -> Record:
         """The record with a sequence number, as it is stored: nothing before it is read."""

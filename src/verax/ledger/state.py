@@ -72,10 +72,6 @@ class Account:
         return self.left_run in (None, run) and round_ < self.left_round
 
 
-def _escrow() -> dict[int, Account]:
-    return {ESCROW: Account(ESCROW, "escrow", "escrow")}
-
-
 @dataclass
 class FederationState:
     """A federation as its records up to `sequence` define it.
@@ -110,7 +106,9 @@ class FederationState:
     sequence: int = 0
     hash: str = records.GENESIS
     versions: list[TermsVersion] = field(default_factory=list[TermsVersion])
-    accounts: dict[int, Account] = field(default_factory=_escrow)
+    accounts: dict[int, Account] = field(
+        default_factory=lambda: {ESCROW: Account(ESCROW, "escrow", "escrow")}
+    )
     by_member: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
     by_name_seen: dict[str, int] = field(default_factory=lambda: {"escrow": ESCROW})
     by_key: dict[str, int] = field(default_factory=dict[str, int])
@@ -166,8 +164,8 @@ class FederationState:
         self.leaves.append(leaf_hash(record.data))
 
     def _add_terms(self, text: str, from_round: int, sequence: int) -> None:
-        version = TermsVersion(parse_terms(text), text, text_hash(text), from_round, sequence)
-        self.versions.append(version)
+        hash_ = sha256(text.encode()).hexdigest()
+        self.versions.append(TermsVersion(parse_terms(text), text, hash_, from_round, sequence))
 
     def _join(self, body: records.JoinRecord) -> None:
         number = body.account
@@ -274,11 +272,6 @@ class FederationState:
             for number, account in sorted(self.accounts.items())
             if number != ESCROW or ESCROW in self.balances
         }
-
-
-def text_hash(text: str) -> str:
-    """The hash by which rounds name their terms."""
-    return sha256(text.encode()).hexdigest()
 
 
 @lru_cache(maxsize=64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,7 +44,7 @@ _HEAD = "SELECT id, sequence, hash FROM {s}federation WHERE name = :name"
 _LOCK = _HEAD + " FOR UPDATE"
 _RECORDS = (
     "SELECT sequence, content FROM {s}record WHERE federation = :f AND sequence > :after "
-    "ORDER BY sequence LIMIT :n"
+    "AND sequence <= :last ORDER BY sequence LIMIT :n"
 )
 _LAST = (
     "SELECT sequence, content FROM {s}record WHERE federation = :f ORDER BY sequence DESC LIMIT 1"
@@ -172,26 +172,19 @@ class Store:
             or (state.sequence == head.sequence and state.hash != head.hash)
         ):
             state = self._states[federation] = FederationState(head.id, federation)
-        while state.sequence < head.sequence:
-            self._load_batch(connection, state, head.sequence)
-        if state.hash != head.hash:
-            raise BookError(_advice(federation, "does not end with the hash that it states"))
-        return state
-
-    def _load_batch(self, connection: Connection, state: FederationState, last: int) -> None:
-        """Read, check and apply the next records."""
-        values = {"f": state.id, "after": state.sequence, "n": min(_BATCH, last - state.sequence)}
-        rows = connection.execute(qualified(connection, _RECORDS), values).all()
-        if not rows:
-            raise BookError(_advice(state.name, f"has no record {state.sequence + 1}"))
-        for _, content in rows:
+        for content in read_contents(connection, head, state.sequence):
             try:
                 record = decode(content)
                 check(state, record, charges=False)
                 state.apply(record)
             except ValueError as error:
                 words = f"has a record {state.sequence + 1} that cannot be used ({error})"
-                raise BookError(_advice(state.name, words)) from error
+                raise BookError(_advice(federation, words)) from error
+        if state.sequence < head.sequence:
+            raise BookError(_advice(federation, f"has no record {state.sequence + 1}"))
+        if state.hash != head.hash:
+            raise BookError(_advice(federation, "does not end with the hash that it states"))
+        return state
 
     def _record(self, connection: Connection, state: FederationState, sequence: int) -> Record:
         return read_record(connection, state.id, state.name, sequence)
@@ -367,6 +360,16 @@ def make_receipt(state: FederationState, record: Record, *, posted: bool) -> Rec
         dict(zip(names, amounts, strict=True)),
         dict(zip(names, payments, strict=False)),
     )
+
+
+def read_contents(connection: Connection, head: Head, after: int) -> Iterator[Any]:
+    """The stored bytes of the records after one of them; only a batch is in memory at a time."""
+    query = qualified(connection, _RECORDS)
+    while after < head.sequence:
+        values = {"f": head.id, "after": after, "last": head.sequence, "n": _BATCH}
+        rows = connection.execute(query, values).all()
+        yield from (content for _, content in rows)
+        after = rows[-1][0] if rows else head.sequence
 
 
 def read_record(connection: Connection, id_: int, federation: str, sequence: int) -> Record:

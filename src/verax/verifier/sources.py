@@ -23,7 +23,7 @@ from verax.verifier.terms import Measure
 _SCHEMA = 2
 _BATCH = 128  # records that are read from a database at once
 _Query = Callable[..., list[tuple[Any, ...]]]  # a statement with values for its :parameters
-_Step = Callable[[int], None] | None
+_Check = Callable[[bytes], Record | None]
 
 _SQLITE = (
     ("verax_schema", "(number INTEGER NOT NULL)"),
@@ -113,12 +113,14 @@ def verify(
         record = chain.check(line)
         if own is not None and record is not None and record["kind"] == "round":
             own.compare(record)
+        if progress is not None:
+            progress(1)
         return record
 
     if _is_export(source):
-        _check_export(Path(source), federation, chain, check, progress)
+        _check_export(Path(source), federation, chain, check)
     else:
-        _check_database(str(source), federation, chain, check, progress)
+        _check_database(str(source), federation, chain, check)
     chain.finish()
     for path in map(Path, checkpoints):
         _compare(path, chain, signer, witnesses)
@@ -171,13 +173,7 @@ def _is_export(source: str | Path) -> bool:
         return file.read(16) != b"SQLite format 3\x00"
 
 
-def _check_export(
-    path: Path,
-    federation: str | None,
-    chain: Chain,
-    check: Callable[[bytes], Record | None],
-    progress: _Step,
-) -> None:
+def _check_export(path: Path, federation: str | None, chain: Chain, check: _Check) -> None:
     """Check every line of an export, then its last line: size, hash and root."""
     result = chain.result
     result.federation = federation or ""
@@ -198,19 +194,11 @@ def _check_export(
             if not line.endswith(b"\n"):
                 result.add("missing", result.sequence, f"line {i}: cut off")
             check(line.removesuffix(b"\n"))
-            if progress is not None:
-                progress(1)
     if not end:
         result.add("missing", result.sequence, "the export has no last line: it was cut off")
 
 
-def _check_database(
-    source: str,
-    federation: str | None,
-    chain: Chain,
-    check: Callable[[bytes], Record | None],
-    progress: _Step,
-) -> None:
+def _check_database(source: str, federation: str | None, chain: Chain, check: _Check) -> None:
     """Check every record of a database with its entries, then the tables beside the records."""
     result = chain.result
     with _open_database(source) as (query, schema):
@@ -229,7 +217,7 @@ def _check_database(
             for (message,) in query("PRAGMA integrity_check(5)"):
                 if message != "ok":
                     result.add("damaged", 0, f"the file is damaged: {message}")
-        extra = _check_records(query, schema, number, result, check, progress)
+        extra = _check_records(query, schema, number, result, check)
         if (sequence, hash_) != (result.sequence, result.hash):
             message = f"the chain ends at record {result.sequence}, the book says {sequence}"
             result.add("missing", 0, message)
@@ -251,12 +239,7 @@ def _check_database(
 
 
 def _check_records(
-    query: _Query,
-    schema: str,
-    federation: int,
-    result: Verification,
-    check: Callable[[bytes], Record | None],
-    progress: _Step,
+    query: _Query, schema: str, federation: int, result: Verification, check: _Check
 ) -> int:
     """Check all records of a database; returns how many entries belong to none of them."""
     after, extra = -(2**62), 0
@@ -289,8 +272,6 @@ def _check_records(
                 result.add("entry", result.sequence, message)
         extra += sum(map(len, entries.values()))
         after = last
-        if progress is not None:
-            progress(len(batch))
     return extra
 
 
