@@ -17,6 +17,8 @@ from verax.console.server import make_server
 from verax.ledger import Book, Report
 from verax.mechanism import Openness, Price, Terms
 
+#: Federations that open one thing to all members and keep the other to each.
+MIXED = {"open amounts": Openness("all", "own"), "open norms": Openness("own", "all")}
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 
@@ -50,6 +52,11 @@ def fill(path, **given):
         both = Openness("all", "all")
         book.create_federation("banks", Terms(Price.constant(1.0), openness=both))
         book.post("banks", "r", 1, [Report("x", statistic=2.0), Report("y", statistic=1.0)])
+        for name, openness in MIXED.items():
+            book.create_federation(name, Terms(Price.constant(1.0), openness=openness))
+            reports = [Report("u", statistic=7.125), Report("v", statistic=3.0625)]
+            reports.append(Report("w", "rejected", reason="a shape of Vs"))
+            book.post(name, "r", 1, reports)
     return path
 
 
@@ -64,6 +71,7 @@ class Served:
     console: Console
     clock: Clock
     tokens: dict[str, str] = field(default_factory=dict)
+    cookies: dict[str, str | None] = field(default_factory=dict)
 
     @property
     def log(self):
@@ -88,7 +96,7 @@ class Served:
 
 
 @contextmanager
-def served(path, folder, **kwargs):
+def served(path, folder, *, behind_proxy=False, **kwargs):
     folder.mkdir(exist_ok=True)
     clock = Clock()
     access = Access(folder / "access.db", clock)
@@ -96,7 +104,7 @@ def served(path, folder, **kwargs):
     with Book.open(path, read_only=True) as book:
         console = Console(Library(book), path, access, log, every=0.05, **kwargs)
         app = create_app(console, {"127.0.0.1", "localhost"})
-        server = make_server(app, "127.0.0.1", 0)
+        server = make_server(app, log, "127.0.0.1", 0, behind_proxy=behind_proxy)
         ready = threading.Event()
         startup = server.startup
 
@@ -118,7 +126,7 @@ def served(path, folder, **kwargs):
 
 
 def make_tokens(at):
-    """A token of every kind."""
+    """A token of every kind, and a session that began with it."""
     access = at.access
     at.tokens |= {
         "operator": access.create(30),
@@ -131,10 +139,14 @@ def make_tokens(at):
         "no token": "hello",
     }
     at.tokens["revoked"] = access.create(30)
+    at.cookies = {who: access.sign_in(text) for who, text in at.tokens.items()}
     access.revoke(access.tokens()[-1].id)
     at.clock.now -= timedelta(days=10)
     at.tokens["expired"] = access.create(5)
+    at.cookies["expired"] = access.sign_in(at.tokens["expired"])
     at.clock.now = NOW
+    at.cookies["signed out"] = access.sign_in(at.tokens["operator"])
+    access.sign_out(at.cookies["signed out"])
 
 
 @pytest.fixture(scope="session")

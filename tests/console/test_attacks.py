@@ -158,6 +158,26 @@ def test_a_form_of_another_site_books_nothing(own):
         assert client.post(address, data=right).status_code == 303
 
 
+def test_another_site_cannot_sign_a_browser_in(own):
+    """Whoever is signed in to somebody else's account may not notice it."""
+    with own.client() as client:
+        data = {"token": own.tokens["a"]}
+        for origin in ("https://evil.example", "null", own.url.replace("http", "https")):
+            answer = client.post("/sign-in", data=data, headers={"origin": origin})
+            assert answer.status_code == 403
+            assert "set-cookie" not in answer.headers
+        assert client.post("/sign-in", data=data, headers={"origin": own.url}).status_code == 303
+
+
+def test_the_log_says_whose_token_signed_in(own):
+    with own.client() as client:
+        client.post("/sign-in", data={"token": own.tokens["b"]})
+    with own.client() as client:
+        client.post("/sign-in", data={"token": own.tokens["revoked"]})
+    rows = [json.loads(line) for line in own.log.splitlines() if "/sign-in" in line]
+    assert [(row["who"], row["status"]) for row in rows[-2:]] == [("b #3", 303), ("", 401)]
+
+
 def test_a_session_that_somebody_chose_is_not_taken_over(own):
     """Session fixation: the cookie after the sign-in is a new one, whatever was sent before."""
     with own.client(cookies={calls.COOKIE: "chosen-by-the-attacker"}) as client:
@@ -224,8 +244,59 @@ def test_a_form_that_arrives_too_slowly_is_refused(own, monkeypatch):
     assert answer.startswith(b"HTTP/1.1 408")
 
 
+@pytest.mark.parametrize("begin", ["", "GET / HTTP/1.1\r\nX: a"])
+def test_a_connection_that_is_kept_does_not_hold_a_half_request(
+    filled, tmp_path, monkeypatch, begin
+):
+    """The head of a second request, or the body of a first one that nobody reads, byte by byte."""
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.3)
+    with served(filled, tmp_path / "console") as at:
+        host, port = at.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=60) as connection:
+            length = "" if begin else "Content-Length: 100000\r\n"
+            first = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n{length}\r\n"
+            connection.sendall(first.encode())
+            assert b"200 OK" in connection.recv(65536)
+            connection.settimeout(0.05)
+            connection.sendall(begin.encode() or b"x")
+            deadline = time.monotonic() + 60
+            closed = False
+            while not closed and time.monotonic() < deadline:
+                try:
+                    connection.sendall(b"x")
+                    closed = connection.recv(65536) == b""
+                except TimeoutError:
+                    continue
+                except OSError:
+                    closed = True
+            assert closed
+        assert '"status": 408, "note": "the request did not arrive in time"' in at.log
+
+
+def test_what_is_no_request_is_in_the_log(own):
+    assert raw(own, b"\0\1\2\r\n\r\n").startswith(b"HTTP/1.1 400")
+    row = json.loads(own.log.splitlines()[-1])
+    assert (row["status"], row["address"]) == (400, "127.0.0.1")
+
+
+def test_more_connections_than_the_limit_are_refused_and_logged(own, monkeypatch):
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 1)
+    host, port = own.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as first:
+        first.sendall(b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert b"200 OK" in first.recv(65536)
+        assert raw(own, b"").startswith(b"HTTP/1.1 503")
+    assert '"status": 503, "note": "too many connections"' in own.log
+
+
+@pytest.mark.parametrize("digits", [10, 5000])
+def test_an_account_number_of_many_digits_is_no_account(at, digits):
+    for who in ("", "operator"):
+        assert at.get(f"/f/x/members/{'9' * digits}", who).status_code == 404
+
+
 def test_a_connection_that_says_nothing_is_closed(filled, tmp_path, monkeypatch):
-    monkeypatch.setattr(server, "FIRST_REQUEST", 0.2)
+    monkeypatch.setattr(server, "HEAD_SECONDS", 0.2)
     with served(filled, tmp_path / "console") as at:
         assert raw(at, b"GET /healthz HTTP/1.1\r\nHost: ") == b""
         with at.client() as client:  # one that speaks is kept
@@ -234,8 +305,8 @@ def test_a_connection_that_says_nothing_is_closed(filled, tmp_path, monkeypatch)
                 time.sleep(0.15)
 
 
-def test_live_streams_are_limited(own, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_STREAMS_EACH", 3)
+def test_live_streams_are_limited(own):
+    own.console.streams.each = 3
     address = f"/f/{CLINICS}/events"
     with own.client(own.tokens["a"]) as client:
         streams = [client.stream("GET", address) for _ in range(3)]
@@ -249,9 +320,9 @@ def test_live_streams_are_limited(own, monkeypatch):
         for each in streams:
             each.__exit__(None, None, None)
     deadline = time.monotonic() + 30
-    while own.console.streams.is_reached(2) and time.monotonic() < deadline:
+    while own.console.streams.taken(2) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert not own.console.streams.is_reached(2)
+    assert own.console.streams.taken(2) == 0
 
 
 def test_a_stream_ends_when_its_token_is_revoked(own, monkeypatch):

@@ -5,6 +5,7 @@ import math
 import sqlite3
 from base64 import b64encode
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,11 +15,12 @@ from verax.console.account_views import price_now, series, statement
 from verax.console.follow import ALARMED, Library
 from verax.console.history import thinned
 from verax.console.viewer import Viewer
+from verax.console.views import predicted_payments
 from verax.ledger import Book, Report
 from verax.ledger.export import export_book
 from verax.ledger.notes import OPERATOR, public_key
 from verax.ledger.statement import make_statement
-from verax.mechanism import Audited, Price, Terms, Weights
+from verax.mechanism import Audited, Policy, Price, Terms, Weights
 from verax.verifier import verify
 
 from ..audit.report_fixture import make_audit
@@ -43,7 +45,11 @@ def test_a_statement_says_what_the_command_says(filled):
     assert found["balance"] == right.balance
 
 
-def closed_book(path, rounds=12):
+#: What the absent cost: nothing, as much as the largest, or a fee.
+POLICIES = (Policy(), Policy(missing="largest"), Policy(missing="flat-fee", fee=0.3))
+
+
+def closed_book(path, rounds=12, policy=POLICIES[0]):
     """Own prices and allowances, absent members, an audited band, and weights."""
     rng = np.random.default_rng(0)
     audited = Audited(
@@ -55,6 +61,7 @@ def closed_book(path, rounds=12):
         members=("n", "s", "w"),
         allowances=((0.5, -0.2, -0.3), (0.1, 0.2, -0.3)),
         weights=Weights("equal"),
+        policy=policy,
         currency="EUR",
         scale=2,
         audited=audited,
@@ -72,9 +79,15 @@ def closed_book(path, rounds=12):
     return path
 
 
-def test_every_charge_can_be_recomputed_by_hand_from_its_line(tmp_path):
-    """price × squared norm − mean of the others − allowance = payment, from what the page shows."""
-    library = library_of(closed_book(tmp_path / "book.db"))
+def by_hand(line):
+    """The arithmetic that the page shows."""
+    return line["levy"] - line["others"] - line["allowance"] - line["fees"]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: policy.missing)
+def test_every_charge_can_be_recomputed_by_hand_from_its_line(tmp_path, policy):
+    """price × squared norm − mean of the others − allowance − fees = payment, in every round."""
+    library = library_of(closed_book(tmp_path / "book.db", policy=policy))
     followed = library.find(CLINICS)
     records = {r.sequence: r.body for r in library.book.records("clinics") if r.kind == "round"}
     checked = 0
@@ -83,23 +96,59 @@ def test_every_charge_can_be_recomputed_by_hand_from_its_line(tmp_path):
             body = records[line["record"]]
             place = body.accounts.index(account)
             assert line["payment"] == body.payments[place]
-            if line["status"] != "ok" or line["others"] is None:
+            if line["status"] != "ok":
+                assert line["levy"] is None
                 continue
             listed = {2: 0, 3: 1, 1: 2}  # n, s, w in the order of the terms
             block = int(body.round >= 6)
             prices = ((0.1, 0.2, 0.4), (0.3, 0.2, 0.1))[block]
-            levies = {n: prices[listed[n]] * x
-                      for n, x in zip(body.accounts, body.statistics, strict=True)}  # fmt: skip
+            known = dict(zip(body.accounts, body.statistics, strict=True))
+            if policy.missing == "largest":
+                largest = max(x for x in known.values() if x is not None)
+                known = {n: largest if x is None else x for n, x in known.items()}
+            levies = {n: prices[listed[n]] * x for n, x in known.items() if x is not None}
             others = [levy for n, levy in levies.items() if n != account]
             assert line["price"] == pytest.approx(prices[listed[account]])
             assert line["statistic"] == body.statistics[place]
             assert line["others"] == pytest.approx(sum(others) / len(others))
-            kappa = ((0.5, -0.2, -0.3), (0.1, 0.2, -0.3))[block][listed[account]]
-            assert line["allowance"] == pytest.approx(kappa)
-            by_hand = line["price"] * line["statistic"] - line["others"] - line["allowance"]
-            assert by_hand == pytest.approx(line["payment"])
+            kappas = ((0.5, -0.2, -0.3), (0.1, 0.2, -0.3))[block]
+            centre = sum(kappas[listed[n]] for n in levies) / len(levies)
+            assert line["allowance"] == pytest.approx(kappas[listed[account]] - centre)
+            fined = policy.missing == "flat-fee" and body.round % 4 == 0
+            assert line["fees"] == pytest.approx(0.3 / 2 if fined else 0.0)
+            assert by_hand(line) == pytest.approx(line["payment"])
             checked += 1
-    assert checked == 27
+    assert checked == 12 + 12 + 9
+
+
+def test_an_overcharge_does_not_add_up_on_the_page(tmp_path, monkeypatch):
+    """What the others are levied is computed from their statistics, not from the payment."""
+    library = library_of(closed_book(tmp_path / "book.db"))
+    right = library.record
+
+    def overcharged(name, sequence):
+        record = right(name, sequence)
+        if record.kind != "round":
+            return record
+        payments = tuple(payment + 1 for payment in record.body.payments)
+        return replace(record, body=replace(record.body, payments=payments))
+
+    monkeypatch.setattr(library, "record", overcharged)
+    line = statement(Viewer(library.find(CLINICS), 1), library, 1)["lines"][0]
+    assert by_hand(line) == pytest.approx(line["payment"] - 1)
+
+
+def test_a_round_that_nobody_is_charged_for_has_no_arithmetic(tmp_path):
+    with Book.create(tmp_path / "book.db") as book:
+        terms = Terms(Price.constant(1.0), members=("a", "b"), allowances=((0.5, -0.5),))
+        book.create_federation("clinics", terms)
+        for member in "ab":
+            book.join("clinics", member)
+        book.post("clinics", "r", 1, [Report("a", statistic=4.0), Report("b", "missing")])
+    library = library_of(tmp_path / "book.db")
+    (line,) = statement(Viewer(library.find(CLINICS), 1), library, 1)["lines"]
+    assert (line["payment"], line["levy"], line["allowance"]) == (0.0, None, 0.0)
+    assert library.find(CLINICS).series[1].promised == 0
 
 
 def test_promises_are_the_allowances_of_the_rounds_one_took_part_in(tmp_path):
@@ -113,7 +162,10 @@ def test_promises_are_the_allowances_of_the_rounds_one_took_part_in(tmp_path):
                (r.body for r in library.book.records("clinics") if r.kind == "round"))  # fmt: skip
     assert followed.series[2].charged / unit == pytest.approx(paid, abs=1 / unit)
     now = price_now(Viewer(followed, 1))
-    assert now == {"round": 13, "price": 0.1, "allowance": -0.3}
+    expected = {"rounds": 20, "allowance_whole": pytest.approx(5 * -0.3 + 15 * -0.3)}
+    assert now == {"round": 13, "price": 0.1, "allowance": -0.3} | expected
+    north = price_now(Viewer(followed, 2))
+    assert north["allowance_whole"] == pytest.approx(5 * 0.5 + 15 * 0.1)
 
 
 def test_norms_outside_the_audited_band_are_marked(tmp_path):
@@ -234,26 +286,47 @@ def test_statements_have_pages(tmp_path):
     assert len(series(viewer, 1)["balance"]) == 120
 
 
-def test_predictions_stand_beside_charges(filled, tmp_path):
+def test_predictions_stand_beside_charges_of_the_same_rounds_of_one_run(tmp_path):
     audit = make_audit()
     folder = tmp_path / "audit"
     folder.mkdir()
     (folder / "audit.json").write_text(json.dumps(audit))
     (folder / "report.html").write_text("<!DOCTYPE html><title>the report</title>")
-    with served(filled, tmp_path / "console", audit=folder) as at:
+    path = fill(tmp_path / "book.db")
+    with Book.open(path) as book:
+        for t in range(1, 9):
+            book.post("clinics", "summer", t, [Report(m, statistic=t) for m in "abc"])
+        book.post("clinics", "summer", 9, [Report("a", statistic=5.0), Report("b", statistic=1.0)])
+    with served(path, tmp_path / "console", audit=folder) as at:
         token = at.access.create(1)
         rows = at.get(f"/api/v1/federations/{CLINICS}/comparison", token).json()
-        last = audit["payments"]["schedules"]["profile"][-1]
-        price = audit["proposed"]["price"]
-        assert [row["predicted"] for row in rows] == pytest.approx([x * price for x in last])
-        with Book.open(filled, read_only=True) as book:
-            charged = make_statement(book, "clinics", "a", first=1).lines
-        assert rows[0]["charged"] == sum(line.amount for line in charged)
+        table, price = audit["payments"]["schedules"]["profile"], audit["proposed"]["price"]
+        assert audit["payments"]["rounds"][1:3] == [6, 11]
+        sixth, eleventh = table[1], table[2]
+        so_far = [price * (x + (y - x) * 3 / 5) for x, y in zip(sixth, eleventh, strict=True)]
+        assert [row["predicted"] for row in rows] == pytest.approx(so_far)
+        whole = [price * x for x in table[-1]]
+        assert [row["predicted_whole"] for row in rows] == pytest.approx(whole)
+        assert {(row["run"], row["round"]) for row in rows} == {("summer", 9)}
+        # Equal norms cancel; in round 9 A pays half of 5 − 1. Nothing of the run before counts.
+        assert [row["charged"] for row in rows] == [200, -200, 0]
+        assert [row["rounds"] for row in rows] == [9, 9, 8]
         page = at.get(f"/f/{CLINICS}/audit", token).text
         assert audit["title"] in page
+        assert "Run summer up to round 9" in page
         report = at.get(f"/f/{CLINICS}/audit/report", token)
         assert "the report" in report.text
         assert "sandbox" in report.headers["content-security-policy"]
+
+
+def test_predictions_are_those_of_the_audited_clients():
+    audit = make_audit(2)
+    audit["clients"][0]["client"], audit["clients"][1]["client"] = 4, 1
+    table, price = audit["payments"]["schedules"]["profile"], audit["proposed"]["price"]
+    found = predicted_payments(audit, math.inf)
+    assert found == {4: pytest.approx(table[-1][0] * price), 1: pytest.approx(table[-1][1] * price)}
+    assert predicted_payments(audit, 0) == {4: 0.0, 1: 0.0}
+    assert predicted_payments({}, 3) == {}
 
 
 def test_a_book_that_was_tampered_with_is_said_to_be(tmp_path):

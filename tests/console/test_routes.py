@@ -6,9 +6,12 @@ import httpx
 import pytest
 
 from verax.console.app import ROUTES, Stream
-from verax.console.call import Need
+from verax.console.call import COOKIE, Need
+from verax.console.follow import key_of
+from verax.console.viewer import openness_warning
+from verax.ledger import Book
 
-from .conftest import BANKS, CLINICS
+from .conftest import BANKS, CLINICS, MIXED
 
 KINDS = (
     "", "no token", "unknown", "expired", "revoked", "of nobody", "of escrow",
@@ -17,7 +20,7 @@ KINDS = (
 
 #: Who may call a route about clinics, and about South's account (number 2) there.
 ALLOWED = {
-    Need.NOTHING: set(KINDS),
+    Need.NOTHING: {*KINDS, "signed out"},
     Need.TOKEN: {"operator", "a", "b", "x", "of nobody", "of escrow"},
     Need.FEDERATION: {"operator", "a", "b"},
     Need.ACCOUNT: {"operator", "b"},
@@ -27,14 +30,16 @@ ALLOWED = {
 
 
 def address(route, federation=CLINICS, account=2):
-    path = route.path.replace("{federation}", federation).replace("{account:int}", str(account))
+    path = route.path.replace("{federation}", federation).replace("{account:account}", str(account))
     return path.replace("{name:path}", "console.css")
 
 
-def status(at, route, who, **places):
+def status(at, route, who, *, by_session=False, **places):
     """The status of a request; a stream is left after its first bytes."""
     path = address(route, **places)
-    with at.client(at.tokens.get(who, "")) as client:
+    cookie = at.cookies.get(who) or "made-up"
+    given = {"cookies": {COOKIE: cookie}} if by_session else {"token": at.tokens.get(who, "")}
+    with at.client(**given) as client:
         if isinstance(route, Stream):
             with client.stream("GET", path) as answer:
                 return answer.status_code
@@ -45,9 +50,10 @@ GETS = [route for route in ROUTES if route.method == "GET"]
 
 
 @pytest.mark.parametrize("route", GETS, ids=lambda route: route.path)
-def test_a_route_opens_to_those_it_is_for_and_to_nobody_else(at, route):
-    for who in KINDS:
-        found = status(at, route, who)
+@pytest.mark.parametrize("by_session", [False, True], ids=["token", "session"])
+def test_a_route_opens_to_those_it_is_for_and_to_nobody_else(at, route, by_session):
+    for who in (*KINDS, "signed out"):
+        found = status(at, route, who, by_session=by_session)
         if who in ALLOWED[route.need]:
             assert found in (200, 303) or route.path.endswith("/report"), (who, found)
         else:
@@ -66,6 +72,45 @@ def test_no_route_shows_a_member_what_is_anothers(at, route):
                     answer.read().decode()
                 )  # fmt: skip
             assert not [secret for secret in secrets if secret in seen], (who, path)
+
+
+@pytest.mark.parametrize("name", MIXED)
+@pytest.mark.parametrize("route", GETS, ids=lambda route: route.path)
+def test_what_is_open_does_not_open_the_rest(at, route, name):
+    """U looks: V's norm is 3.0625 and V owes −2.0625; W's reason is a word about its update."""
+    token = at.access.create(1, federation=name, member="u")
+    secret_norms, secret_amounts = ("3.0625", "a shape of Vs"), ("4062500", "4.0625")
+    secrets = secret_norms if MIXED[name].norms == "own" else secret_amounts
+    for account in (1, 2, 3):
+        path = address(route, key_of(name), account)
+        with at.client(token) as client, client.stream("GET", path) as answer:
+            seen = next(answer.iter_text(), "") if isinstance(route, Stream) else (
+                answer.read().decode()
+            )  # fmt: skip
+        assert not [secret for secret in secrets if secret in seen], path
+
+
+def test_what_is_open_is_shown(at):
+    def lines(name):
+        token = at.access.create(1, federation=name, member="u")
+        return at.get(f"/api/v1/federations/{key_of(name)}/rounds", token).json()[0]["lines"]
+
+    u, v, w = lines("open amounts")
+    assert (u["norm"], v["norm"], w["reason"]) == (7.125, None, "")
+    assert None not in (u["amount"], v["amount"], w["amount"])
+    u, v, w = lines("open norms")
+    assert (u["norm"], v["norm"], w["reason"]) == (7.125, 3.0625, "a shape of Vs")
+    assert (v["amount"], w["amount"]) == (None, None)
+
+
+def test_amounts_reveal_norms_as_the_documentation_says(at):
+    """Σ payments known and one's own norm: p_i − p_j = C n/(n−1) (s_i − s_j)."""
+    with Book.open(at.path, read_only=True) as book:
+        (body,) = [r.body for r in book.records("open amounts") if r.kind == "round"]
+    (own, other, _), n = body.payments, 3  # W, rejected, is charged like the largest
+    assert 7.125 - (own - other) * (n - 1) / n == pytest.approx(3.0625)
+    library = at.console.library
+    assert [each.name for each in library.federations if openness_warning(each)] == ["open amounts"]
 
 
 def test_the_secrets_are_shown_to_their_owner_and_to_the_operator(at):

@@ -54,6 +54,9 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen on.")] = 8765,
     certfile: Annotated[Path | None, typer.Option(help="TLS certificate (PEM).")] = None,
     keyfile: Annotated[Path | None, typer.Option(help="Its private key (PEM).")] = None,
+    behind_tls: Annotated[
+        bool, typer.Option("--behind-tls", help="A proxy on this machine speaks TLS for it.")
+    ] = False,
     name: Annotated[
         list[str] | None,
         typer.Option(help="A host name under which it is reached, for example behind a proxy."),
@@ -78,11 +81,12 @@ def serve(
     from verax.console.app import Console, create_app
     from verax.console.follow import Library
     from verax.console.log import AccessLog
-    from verax.console.server import check_address, make_server
+    from verax.console.server import bracketed, check_address, make_server
+    from verax.console.viewer import openness_warning
     from verax.ledger import Book
     from verax.ledger.notes import load_key
 
-    secure = check_address(host, certfile, keyfile)
+    secure = check_address(host, certfile, keyfile) or behind_tls
     if audit is not None and not (audit / "audit.json").is_file():
         raise ValueError(f"{audit} holds no audit.json; give the folder of `verax audit --out`")
     folder = _folder(book, state)
@@ -93,20 +97,32 @@ def serve(
         library = Library(opened)
         if library.problem:
             raise ValueError(library.problem)
+        log = AccessLog(folder / "access.log")
         console = Console(
             library,
             book,
             access,
-            AccessLog(folder / "access.log"),
+            log,
             audit=audit,
             signer=signer,
             secure=secure,
         )
-        hosts = {host.strip("[]"), host, "127.0.0.1", "localhost", "[::1]", *(name or ())}
+        hosts = {bracketed(host), "127.0.0.1", "localhost", "[::1]", *(name or ())}
         server = make_server(
-            create_app(console, {each.lower() for each in hosts}), host, port, certfile, keyfile
+            create_app(console, {each.lower() for each in hosts}),
+            log,
+            host.strip("[]"),
+            port,
+            certfile=certfile,
+            keyfile=keyfile,
+            behind_proxy=behind_tls,
         )
-        typer.echo(_invitation(access, f"{'https' if secure else 'http'}://{host}:{port}"))
+        scheme, place = "https" if secure else "http", f"{bracketed(host)}:{port}"
+        if behind_tls and name:
+            place = name[0]  # where the proxy is
+        for warning in filter(None, map(openness_warning, library.federations)):
+            typer.echo(printable(f"note: {warning}"), err=True)
+        typer.echo(_invitation(access, f"{scheme}://{place}"))
         server.run()
 
 

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from base64 import b64encode
+from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
-from starlette.responses import Response, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
 
 from verax.console import account_views, views
 from verax.console.call import Call
+from verax.console.limits import ReservedResponse
 from verax.console.viewer import Viewer
-from verax.ledger.export import default_name, export_lines
+from verax.ledger import Book, BookError
+from verax.ledger.export import default_name
 from verax.ledger.money import format_units
+from verax.ledger.records import GENESIS
+from verax.ledger.tree import leaf_hash, root
 from verax.ledger.witness import Log, make_checkpoint
 from verax.text import csv_cell, printable_json
+
+#: Records of an export that are read, and held in memory, at a time.
+_RECORDS_AT_ONCE = 256
 
 
 def _json(value: Any) -> Response:
@@ -147,12 +158,36 @@ def checkpoint(call: Call) -> Response:
 
 def export(call: Call) -> Response:
     """The whole book as `verax ledger export` writes it."""
-    name = call.viewer.federation.name
-    return StreamingResponse(
-        export_lines(call.console.library.book, name),
-        media_type="application/jsonl",
-        headers={"content-disposition": _disposition(name, ".jsonl")},
+    console, token, name = call.console, call.token, call.viewer.federation.name
+    assert token is not None
+    last = console.library.book.length(name)
+    if not console.exports.reserve(token.id):
+        raise HTTPException(429, "Too many downloads of the book at once; wait for one to end.")
+    return ReservedResponse(
+        _export_parts(console.library.book, name, last),
+        lambda: console.exports.release(token.id),
+        "application/jsonl",
+        {"content-disposition": _disposition(name, ".jsonl")},
     )
+
+
+def _export_parts(book: Book, federation: str, last: int) -> Iterator[bytes]:
+    """The lines of an export; each part is read by itself.
+
+    Between two parts no transaction is open, so that a slow download holds no connection.
+    """
+    leaves: list[bytes] = []
+    hash_ = GENESIS
+    while len(leaves) < last:
+        most = min(_RECORDS_AT_ONCE, last - len(leaves))
+        batch = list(islice(book.records(federation, after=len(leaves)), most))
+        if not batch:
+            raise BookError(f"record {len(leaves) + 1} of {federation!r} was removed")
+        leaves += [leaf_hash(record.data) for record in batch]
+        hash_ = batch[-1].hash
+        yield b"".join(record.data + b"\n" for record in batch)
+    end = {"end": last, "hash": hash_, "root": b64encode(root(leaves)).decode()}
+    yield json.dumps(end).encode() + b"\n"
 
 
 def _attached(call: Call, ending: str, text: str, kind: str) -> Response:

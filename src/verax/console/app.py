@@ -15,6 +15,7 @@ from uuid import uuid4
 import jinja2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -24,7 +25,14 @@ from verax.console import api, booking, live, metrics, openapi, pages, static_fi
 from verax.console.access import Access
 from verax.console.call import Call, Endpoint, LiveEndpoint, Need, guarded, guarded_live
 from verax.console.follow import Library
-from verax.console.limits import SignInLimit, StreamLimit
+from verax.console.limits import (
+    MOST_EXPORTS,
+    MOST_EXPORTS_EACH,
+    MOST_STREAMS,
+    MOST_STREAMS_EACH,
+    Places,
+    SignInLimit,
+)
 from verax.console.log import AccessLog
 from verax.console.shield import Shield
 
@@ -40,7 +48,7 @@ class Console:
         log: the access log.
         audit: the folder of an audit, if there is one.
         signer: the operator's key name and private key for checkpoints, if there is one.
-        secure: whether the console is reached by TLS.
+        secure: whether browsers reach the console by TLS, its own or a proxy's.
         every: seconds between two looks at the book.
     """
 
@@ -53,7 +61,8 @@ class Console:
     secure: bool = False
     every: float = 0.5
     sign_ins: SignInLimit = field(default_factory=SignInLimit)
-    streams: StreamLimit = field(default_factory=StreamLimit)
+    streams: Places = field(default_factory=lambda: Places(MOST_STREAMS_EACH, MOST_STREAMS))
+    exports: Places = field(default_factory=lambda: Places(MOST_EXPORTS_EACH, MOST_EXPORTS))
     news: live.News = field(default_factory=live.News)
     templates: jinja2.Environment = field(default_factory=lambda: _templates())
 
@@ -103,7 +112,7 @@ class Stream:
 
 _F, _API = "/f/{federation}", "/api/v1"
 _OF = f"{_API}/federations/{{federation}}"
-_ACCOUNT = "/members/{account:int}"
+_ACCOUNT = "/members/{account:account}"
 
 ROUTES: tuple[Page | Stream, ...] = (
     Page("/healthz", Need.NOTHING, metrics.healthz),
@@ -176,6 +185,15 @@ def create_app(console: Console, hosts: Collection[str]) -> Shield:
     )
     # Outside of everything: the answer to an error of our own is logged and has headers, too.
     return Shield(app, log=console.log, hosts=hosts, secure=console.secure)
+
+
+class _AccountConvertor(IntegerConvertor):
+    """An account number: so many digits that it is one, and no address is too long to be read."""
+
+    regex = "[0-9]{1,9}"
+
+
+register_url_convertor("account", _AccountConvertor())
 
 
 def _route(console: Console, each: Page | Stream) -> Route:

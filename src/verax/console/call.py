@@ -89,14 +89,21 @@ class Call:
     def identify(self) -> None:
         """Find out whose request it is: by a session's cookie, or by a token in a header."""
         access = self.console.access
-        scheme, _, text = self.request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            self.token = access.token(text.strip())
-            return
         cookie = self.request.cookies.get(COOKIE)
         session = None if cookie is None else access.session(cookie)
-        if session is not None:
-            self.token, self.form_key = session.token, session.form_key
+        scheme, _, text = self.request.headers.get("authorization", "").partition(" ")
+        # A proxy sends an empty token for people that it does not know.
+        if scheme.lower() == "bearer" and text.strip():
+            self.token = access.token(text.strip())
+        elif session is not None:
+            self.token = session.token
+        # Forms need a session; beside a header it must be one of the same token.
+        if session is not None and session.token == self.token:
+            self.form_key = session.form_key
+
+    def note_who(self, token: Token | None) -> None:
+        """Have the access log say whose request it is."""
+        self.request.state.who = "" if token is None else f"{token.name} #{token.id}"
 
     def check(self, need: Need) -> None:
         """Refuse what the token does not open."""
@@ -147,11 +154,15 @@ class Call:
             raise HTTPException(400, "The form cannot be read.") from None
         self.form = {name: values[-1] for name, values in table.items()}
 
-    def check_form(self) -> None:
-        """Refuse a form that this console did not give to this session."""
+    def check_origin(self) -> None:
+        """Refuse a form that a page of another site sends."""
+        scheme = "https" if self.console.secure else "http"
         origin = self.request.headers.get("origin")
-        if origin is not None and origin != f"{self.request.url.scheme}://{self._host}":
+        if origin is not None and origin != f"{scheme}://{self._host}":
             raise HTTPException(403, "The form was sent from another site.")
+
+    def check_form_key(self) -> None:
+        """Refuse a form that this console did not give to this session."""
         given = self.form.get("form_key", "")
         if not self.form_key or not hmac.compare_digest(given.encode(), self.form_key.encode()):
             raise HTTPException(403, "The form is not one of this session; open the page again.")
@@ -171,9 +182,10 @@ def guarded(console: Console, need: Need, endpoint: Endpoint) -> Any:
     async def handle(request: Request) -> Response:
         call = await _prepared(console, need, request)
         if request.method == "POST":
+            call.check_origin()
             await call.read_form()
             if need is not Need.NOTHING:
-                call.check_form()
+                call.check_form_key()
         try:
             return await run_in_threadpool(endpoint, call)
         except (BookError, BookUnavailableError) as error:
@@ -196,6 +208,6 @@ def guarded_live(console: Console, need: Need, endpoint: LiveEndpoint) -> Any:
 async def _prepared(console: Console, need: Need, request: Request) -> Call:
     call = Call(console, request)
     await run_in_threadpool(call.identify)
-    request.state.who = "" if call.token is None else f"{call.token.name} #{call.token.id}"
+    call.note_who(call.token)
     call.check(need)
     return call

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
 
-from verax.console.history import RoundRow, Series, norms_of
+from verax.console.history import RoundRow, RunTotal, Series, norms_of
 from verax.flower.alarm import Alarm
 from verax.ledger import Book, BookError, BookUnavailableError
 from verax.ledger.checks import check
@@ -18,6 +18,7 @@ from verax.ledger.records import CheckpointRecord, Record, RoundRecord
 from verax.ledger.state import Account, FederationState
 from verax.ledger.tree import leaf_hash
 from verax.mechanism import Terms
+from verax.mechanism.rules import BUILT_IN
 
 #: Rounds at the end of the book in which alarms are looked for when the console starts.
 ALARMED = 500
@@ -44,6 +45,8 @@ class Followed:
         state: what its records define.
         rounds: all rounds, in the order of the chain.
         series: by account number.
+        runs: the names of all runs, in the order in which they began.
+        marked: the rounds with an alarm or a norm outside the audited band.
         checkpoints: the records of checkpoints that witnesses signed.
         problem: why its book cannot be read any further; empty if it can.
         lock: held while the federation is read or brought up to date.
@@ -53,6 +56,8 @@ class Followed:
     state: FederationState
     rounds: list[RoundRow] = field(default_factory=list[RoundRow])
     series: dict[int, Series] = field(default_factory=dict[int, Series])
+    runs: dict[str, None] = field(default_factory=dict[str, None])
+    marked: list[RoundRow] = field(default_factory=list[RoundRow])
     checkpoints: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
     problem: str = ""
     lock: threading.RLock = field(default_factory=threading.RLock)
@@ -63,6 +68,11 @@ class Followed:
     def key(self) -> str:
         """What stands for it in addresses."""
         return key_of(self.name)
+
+    @property
+    def news(self) -> tuple[int, str]:
+        """How far it was read, and what is wrong."""
+        return self.state.sequence, self.problem
 
     @property
     def terms(self) -> Terms:
@@ -110,15 +120,22 @@ class Followed:
         if isinstance(body, RoundRecord):
             norms = norms_of(body)
             promised = allowances(self.state, self._terms_of(body), body)
-            self.rounds.append(self._round(record, body, norms, last))
+            row = self._round(record, body, norms, last)
+            self.rounds.append(row)
+            self.runs[row.run] = None
+            self.marked += [row] if row.marked else []
         elif isinstance(body, CheckpointRecord):
             self.checkpoints.append((record.sequence, body.note))
         for number, amount in record.entries:
             series = self.series.setdefault(number, Series())
             series.add(record.sequence, amount, norms.get(number, math.nan))
             if isinstance(body, RoundRecord):
-                series.charged += amount
-                series.promised += promised.get(number, 0.0)
+                row = self.rounds[-1]
+                series.marked += [row] if number in row.marked else []
+                total = series.runs.setdefault(body.run, RunTotal())
+                total.charged += amount
+                total.promised += promised.get(number, 0.0)
+                total.counted += number not in body.statuses
 
     def _terms_of(self, body: RoundRecord) -> Terms:
         return self.state.version_of(body.terms).terms
@@ -157,13 +174,24 @@ def allowances(state: FederationState, terms: Terms, body: RoundRecord) -> dict[
     if kappa is None:
         return {}
     table = dict(zip((each.number for each in state.listed(terms)), kappa.tolist(), strict=True))
-    present = [number for number in body.accounts if _is_present(terms, body, number)]
+    present = participants(terms, body)
     mean = math.fsum(table[number] for number in present) / max(len(present), 1)
     return {number: table[number] - mean for number in present}
 
 
-def _is_present(terms: Terms, body: RoundRecord, number: int) -> bool:
-    status = body.statuses.get(number)
+def participants(terms: Terms, body: RoundRecord) -> list[int]:
+    """The accounts that a round charges by its rule; none if too few took part.
+
+    Whoever the policy charges like the largest takes part, too, if anybody's update counted.
+    """
+    if len(body.statuses) == len(body.accounts):
+        return []
+    found = [number for number in body.accounts if _takes_part(terms, body.statuses.get(number))]
+    fewest = next((rule.fewest for rule in BUILT_IN if rule.name == body.rule), 2)
+    return found if len(found) >= fewest else []
+
+
+def _takes_part(terms: Terms, status: str | None) -> bool:
     return status is None or getattr(terms.policy, status) == "largest"
 
 
@@ -180,6 +208,7 @@ class Library:
         self._followed: dict[str, Followed] = {}
         self._records: OrderedDict[tuple[str, int], Record] = OrderedDict()
         self._lock = threading.Lock()
+        self._refreshing = threading.Lock()
         self.refresh()
 
     @property
@@ -191,24 +220,41 @@ class Library:
         """A federation by its key."""
         return next((each for each in self.federations if each.key == key), None)
 
-    def refresh(self) -> bool:
-        """Read what was added to the book; returns whether anything was."""
-        before = {name: each.state.sequence for name, each in self._followed.items()}
-        try:
-            for name in self.book.federations():
-                followed = self._followed.setdefault(name, Followed(name, FederationState(0, name)))
-                last = self.book.length(name)
-                if last < followed.state.sequence:
-                    followed.problem = (
-                        f"the book had {followed.state.sequence} records and has {last} now: "
-                        "records were removed; `verax ledger verify` says what is wrong"
-                    )
-                elif last > followed.state.sequence:
-                    followed.advance(self.book, last)
-            self.problem = ""
-        except (BookError, BookUnavailableError) as error:
-            self.problem = str(error)
-        return before != {name: each.state.sequence for name, each in self._followed.items()}
+    @property
+    def news(self) -> dict[str, tuple[int, str]]:
+        """What pages should be told of: how far each federation was read, and what is wrong."""
+        return {name: each.news for name, each in self._followed.copy().items()}
+
+    def refresh(self) -> None:
+        """Read what was added to the book; one caller at a time: each record is added once."""
+        with self._refreshing:
+            try:
+                for name in self.book.federations():
+                    self._bring_up_to_date(name)
+                self.problem = ""
+            except (BookError, BookUnavailableError) as error:
+                self.fail(str(error))
+
+    def fail(self, problem: str) -> None:
+        """The book cannot be read now; pages say so until it can."""
+        self.problem = problem
+        for followed in self._followed.copy().values():
+            followed.problem = problem
+
+    def _bring_up_to_date(self, name: str) -> None:
+        if name not in self._followed:
+            self._followed[name] = Followed(name, FederationState(0, name))
+        followed = self._followed[name]
+        known, last = followed.state.sequence, self.book.length(name)
+        if last > known:
+            followed.advance(self.book, last)
+        elif last == known:
+            followed.problem = ""
+        else:
+            followed.problem = (
+                f"the book had {known} records and has {last} now: records were removed; "
+                "`verax ledger verify` says what is wrong"
+            )
 
     def record(self, federation: str, sequence: int) -> Record:
         """One record that was followed, decoded; the last ones that were asked for are kept."""

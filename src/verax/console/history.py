@@ -41,6 +41,26 @@ class RoundRow(NamedTuple):
     outside: tuple[int, ...]
     alarms: dict[int, str]
 
+    @property
+    def marked(self) -> set[int]:
+        """The accounts with an alarm or a norm outside the audited band."""
+        return {*self.alarms, *self.outside}
+
+
+@dataclass
+class RunTotal:
+    """What one run charged an account so far.
+
+    Attributes:
+        charged: minor units.
+        promised: the allowances of its rounds, in units of the currency.
+        counted: in how many rounds the account's update counted.
+    """
+
+    charged: int = 0
+    promised: float = 0.0
+    counted: int = 0
+
 
 @dataclass
 class Series:
@@ -51,16 +71,26 @@ class Series:
         amounts: minor units of each.
         balances: minor units owed after each.
         norms: squared norms; NaN for other records than rounds, and where no update counted.
-        charged: what all rounds charged together; other records do not count.
-        promised: the allowances of these rounds together, in units of the currency.
+        runs: what each run charged; other records do not count.
+        marked: the rounds in which the account has an alarm or a norm outside the audited band.
     """
 
     sequences: array[int] = field(default_factory=lambda: array("q"))
     amounts: array[int] = field(default_factory=lambda: array("q"))
     balances: list[int] = field(default_factory=list[int])
     norms: array[float] = field(default_factory=lambda: array("d"))
-    charged: int = 0
-    promised: float = 0.0
+    runs: dict[str, RunTotal] = field(default_factory=dict[str, RunTotal])
+    marked: list[RoundRow] = field(default_factory=list[RoundRow])
+
+    @property
+    def charged(self) -> int:
+        """What all runs charged together."""
+        return sum(run.charged for run in self.runs.values())
+
+    @property
+    def promised(self) -> float:
+        """The allowances of all runs together."""
+        return math.fsum(run.promised for run in self.runs.values())
 
     def add(self, sequence: int, amount: int, norm: float) -> None:
         """Add a record."""

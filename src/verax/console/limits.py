@@ -1,11 +1,14 @@
-"""How often somebody may try to sign in, and how many live streams may be open."""
+"""How often somebody may try to sign in, and how many long answers a token may have at once."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 #: Failed sign-ins of one address that are allowed within a minute.
 MOST_FAILURES = 10
@@ -15,6 +18,9 @@ _MOST_ADDRESSES = 10_000
 #: Open live streams: of one token, and of all together.
 MOST_STREAMS_EACH = 8
 MOST_STREAMS = 400
+#: Downloads of whole books at the same time: of one token, and of all together.
+MOST_EXPORTS_EACH = 2
+MOST_EXPORTS = 200
 
 
 class SignInLimit:
@@ -40,21 +46,60 @@ class SignInLimit:
             del self._failures[next(iter(self._failures))]
 
 
-class StreamLimit:
-    """Counts open live streams by token."""
+class Places:
+    """Counts answers that last, by token.
 
-    def __init__(self) -> None:
-        self._open: Counter[int] = Counter()
+    Args:
+        each: how many a token may have at once.
+        together: how many all tokens may have at once.
+    """
 
-    def is_reached(self, token: int) -> bool:
-        """Whether the token may not open another stream now."""
-        return self._open[token] >= MOST_STREAMS_EACH or self._open.total() >= MOST_STREAMS
+    def __init__(self, each: int, together: int) -> None:
+        self.each, self.together = each, together
+        self._taken: Counter[int] = Counter()
+        self._lock = threading.Lock()
 
-    @contextmanager
-    def counted(self, token: int) -> Generator[None]:
-        """Count a stream while it is open."""
-        self._open[token] += 1
+    def reserve(self, token: int) -> bool:
+        """Take a place if one is free; whoever took it releases it."""
+        with self._lock:
+            if self._taken[token] >= self.each or self._taken.total() >= self.together:
+                return False
+            self._taken[token] += 1
+            return True
+
+    def release(self, token: int) -> None:
+        """Give a place back."""
+        with self._lock:
+            self._taken[token] -= 1
+
+    def taken(self, token: int) -> int:
+        """How many places a token has."""
+        return self._taken[token]
+
+
+class ReservedResponse(StreamingResponse):
+    """A stream that gives its place back when it has ended, however it ends.
+
+    Args:
+        content: the parts.
+        release: gives the place back.
+        media_type: of the content.
+        headers: more headers.
+    """
+
+    def __init__(
+        self,
+        content: AsyncIterable[str | bytes] | Iterable[bytes],
+        release: Callable[[], None],
+        media_type: str,
+        headers: Mapping[str, str],
+    ) -> None:
+        super().__init__(content, media_type=media_type, headers=headers)
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send everything, then release the place."""
         try:
-            yield
+            await super().__call__(scope, receive, send)
         finally:
-            self._open[token] -= 1
+            self._release()

@@ -60,7 +60,7 @@ def _tabs(viewer: Viewer) -> Sequence[tuple[str, str]]:
 
 def sign_in_page(call: Call) -> Response:
     """The form; a link from the terminal carries the token behind #, which no server sees."""
-    if call.token is not None:
+    if call.form_key:
         return RedirectResponse("/", 303)
     return render(call, "sign_in.html", problem="")
 
@@ -79,6 +79,8 @@ def sign_in(call: Call) -> Response:
         console.sign_ins.failed(address)
         words = "This token is not valid: it is mistyped, expired or revoked."
         return render(call, "sign_in.html", 401, problem=words)
+    session = console.access.session(cookie)
+    call.note_who(None if session is None else session.token)
     response = RedirectResponse("/", 303)
     response.set_cookie(
         COOKIE, cookie, httponly=True, samesite="strict", secure=console.secure, path="/"
@@ -122,19 +124,21 @@ def live_part(call: Call) -> Response:
 
 def _overview(call: Call, template: str) -> Response:
     viewer, library = call.viewer, call.console.library
-    if viewer.account is None:
-        values: dict[str, Any] = {
-            "rounds": views.rounds(viewer, library, limit=8),
-            "alarms": views.alarms(viewer, most=6),
-            "owing": views.balances(viewer),
-        }
-    else:
-        values = {
-            "statement": account_views.statement(viewer, library, viewer.account),
-            "alarms": views.alarms(viewer, most=5),
-            "price": account_views.price_now(viewer),
-        }
-    return _federation_page(call, template, "", **values)
+    # Held until the page is made: it shows all records up to the number that it states.
+    with viewer.federation.lock:
+        if viewer.account is None:
+            values: dict[str, Any] = {
+                "rounds": views.rounds(viewer, library, limit=3),
+                "alarms": views.alarms(viewer, most=6),
+                "owing": views.balances(viewer),
+            }
+        else:
+            values = {
+                "statement": account_views.statement(viewer, library, viewer.account, most=8),
+                "alarms": views.alarms(viewer, most=5),
+                "price": account_views.price_now(viewer),
+            }
+        return _federation_page(call, template, "", **values)
 
 
 def rounds(call: Call) -> Response:
@@ -142,7 +146,7 @@ def rounds(call: Call) -> Response:
     before = call.number("before", 0, 2**62) or None
     run = call.text("run")
     shown = views.rounds(call.viewer, call.console.library, before=before, limit=20, run=run)
-    runs = list(dict.fromkeys(row.run for row in reversed(call.viewer.federation.rounds)))[:100]
+    runs = list(reversed(call.viewer.federation.runs))[:100]
     return _federation_page(
         call, "rounds.html", "", rounds=shown, run=run, runs=runs, before=before
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from verax.console.access import Token
 from verax.console.follow import Followed
 from verax.ledger.state import ESCROW
+from verax.mechanism import SquaredNorm
 
 
 @dataclass(frozen=True)
@@ -49,3 +50,18 @@ class Viewer:
         """Whether the whole book is shown: it contains everybody's amounts and norms."""
         followed = self.federation
         return self.is_operator or (followed.shows_all("amounts") and followed.shows_all("norms"))
+
+
+def openness_warning(followed: Followed) -> str:
+    """What the terms show to members although they say that they keep it to each; usually empty.
+
+    Under the squared norm p_i − p_j = C n/(n−1) (‖m_i‖² − ‖m_j‖²): whoever sees all payments and
+    knows its own norm knows all norms.
+    """
+    shows_amounts_alone = followed.shows_all("amounts") and not followed.shows_all("norms")
+    if followed.terms.rule != SquaredNorm.name or not shows_amounts_alone:
+        return ""
+    return (
+        f"the terms of {followed.name!r} show all amounts, from which each member can compute the "
+        "others' squared norms, although they keep the norms to each member"
+    )

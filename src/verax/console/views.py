@@ -11,8 +11,10 @@ from base64 import b64encode
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from verax.console.follow import Followed, Library
-from verax.console.history import RoundRow, norms_of
+from verax.console.history import RoundRow, RunTotal, norms_of
 from verax.console.viewer import Viewer
 from verax.ledger.notes import WITNESS, Note, PublicKey
 from verax.ledger.records import RoundRecord
@@ -34,7 +36,7 @@ def federation_facts(viewer: Viewer) -> dict[str, Any]:
         "hash": state.hash,
         "members": len(followed.members),
         "rounds": len(followed.rounds),
-        "runs": len({row.run for row in followed.rounds}),
+        "runs": len(followed.runs),
         "last_round": None if last is None else _round_facts(last),
         "rule": terms.rule,
         "openness": {what: shown(followed, what) for what in ("amounts", "norms")},
@@ -103,9 +105,12 @@ def rounds(
 def alarms(viewer: Viewer, most: int = 20) -> list[dict[str, Any]]:
     """The newest alarms and norms outside the audited band, of accounts whose norms are shown."""
     found: list[dict[str, Any]] = []
-    followed = viewer.federation
-    for row in reversed(followed.rounds):
-        for number in sorted({*row.alarms, *row.outside}):
+    followed, account = viewer.federation, viewer.account
+    marked = followed.marked
+    if account is not None and not followed.shows_all("norms"):
+        marked = followed.series[account].marked if account in followed.series else []
+    for row in reversed(marked):
+        for number in sorted(row.marked):
             if viewer.sees_norms(number):
                 words = row.alarms.get(number, "a squared norm outside the audited band")
                 who = named(followed.state.accounts[number])
@@ -240,20 +245,27 @@ def with_terms_as_text(versions: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def comparison(viewer: Viewer, audit: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the audit predicted each honest member to pay, beside what was charged."""
+    """What the audit predicted each honest member to pay, beside what the newest run charged."""
     followed = viewer.federation
-    predicted = predicted_payments(audit)
+    last = followed.rounds[-1] if followed.rounds else None
+    done = 0 if last is None else last.round
+    so_far, whole = predicted_payments(audit, done), predicted_payments(audit, math.inf)
     rounds_audited = (audit.get("payments") or {}).get("rounds") or []
     rows: list[dict[str, Any]] = []
     for place, account in enumerate(_in_order_of_terms(followed)):
-        found = followed.series.get(account.number)
+        total = RunTotal()
+        if last is not None and account.number in followed.series:
+            total = followed.series[account.number].runs.get(last.run, total)
         rows.append(
             named(account)
             | {
-                "predicted": predicted[place] if place < len(predicted) else None,
-                "promised": 0.0 if found is None else found.promised,
-                "charged": 0 if found is None else found.charged,
-                "rounds": 0 if found is None else sum(not math.isnan(x) for x in found.norms),
+                "run": None if last is None else last.run,
+                "round": done,
+                "predicted": so_far.get(place),
+                "predicted_whole": whole.get(place),
+                "promised": total.promised,
+                "charged": total.charged,
+                "rounds": total.counted,
                 "audited_rounds": rounds_audited[-1] if rounds_audited else None,
             }
         )
@@ -268,11 +280,25 @@ def _in_order_of_terms(followed: Followed) -> list[Account]:
     return [followed.state.account(name) for name in followed.terms.members if name in known]
 
 
-def predicted_payments(audit: dict[str, Any]) -> list[float]:
-    """Each client's honest payment over the whole run at the proposed price, before allowances."""
-    proposed = audit.get("proposed") or {}
-    table = ((audit.get("payments") or {}).get("schedules") or {}).get(proposed.get("schedule"))
+def predicted_payments(audit: dict[str, Any], round_: float) -> dict[int, float]:
+    """What honest clients pay up to a round at the proposed price, before allowances, by client.
+
+    The audit states it at some rounds; between them it is interpolated.
+    """
+    proposed, payments = audit.get("proposed") or {}, audit.get("payments") or {}
+    table = (payments.get("schedules") or {}).get(proposed.get("schedule"))
     price = proposed.get("price")
     if not table or price is None:
-        return []
-    return [0.0 if value is None else value * price for value in table[-1]]
+        return {}
+    rounds = [0, *payments["rounds"]]
+    clients = [client["client"] for client in audit["clients"]]
+    columns = zip(clients, zip(*table, strict=True), strict=True)
+    return {
+        client: price * float(np.interp(round_, rounds, [0.0, *map(_number, column)]))
+        for client, column in columns
+    }
+
+
+def _number(value: float | None) -> float:
+    """JSON has null for numbers that are not finite."""
+    return 0.0 if value is None else value

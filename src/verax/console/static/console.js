@@ -14,21 +14,29 @@ function signInByLink() {
 
 // ---- live updates: one event per change of the book; htmx then fetches what the page shows of it
 function listenToBook() {
-  const source = document.querySelector("[data-events]")?.dataset.events;
-  if (!source) return;
-  const events = new EventSource(source);
+  const page = document.querySelector("[data-events]");
+  if (!page) return;
+  const events = new EventSource(page.dataset.events);
   const mark = (on) => $("live-mark")?.classList.toggle("on", on);
-  let seen = null;
+  let seen = page.dataset.version, focused = false; // seen: what the page shows
   const grew = () => document.body.dispatchEvent(new CustomEvent("book"));
   events.addEventListener("open", (event) => {
     mark(true);
-    if (seen !== null && event.data && event.data !== seen) grew(); // what happened while the stream was closed
+    if (event.data && event.data !== seen) grew(); // what happened while no stream was open
     seen = event.data ?? seen;
   });
   events.addEventListener("book", (event) => { seen = event.lastEventId; grew(); });
   events.addEventListener("error", () => mark(false));
+  const problem = (shown) => { $("live-problem").hidden = !shown; };
+  document.body.addEventListener("htmx:responseError", () => problem(true));
+  document.body.addEventListener("htmx:sendError", () => problem(true));
+  document.body.addEventListener("htmx:beforeSwap", () => { focused = $("live").contains(document.activeElement); });
   document.body.addEventListener("htmx:afterSettle", () => {
+    problem(false);
     mark(events.readyState === EventSource.OPEN);
+    $("live-news").textContent = $("live").dataset.news;
+    // htmx keeps the focus on what has an id; what is gone leaves it to the heading.
+    if (focused && document.activeElement === document.body) $("live").querySelector("h1").focus();
     $("live-mark")?.classList.add("new");
     drawCharts();
   });
@@ -114,9 +122,25 @@ function redrawOnNewWidth() {
   addEventListener("resize", () => { if (innerWidth !== width) { width = innerWidth; drawCharts(); } });
 }
 
+// ---- a phone shows the tab of this page, however many stand before it
+function showTab() {
+  document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+}
+
+// ---- on paper nobody opens a line: all arithmetic is printed
+function openForPrint() {
+  let closed = [];
+  matchMedia("print").addEventListener("change", (paper) => {
+    if (paper.matches) closed = [...document.querySelectorAll("details:not([open], .card)")];
+    for (const each of closed) each.open = paper.matches;
+  });
+}
+
 signInByLink();
 listenToBook();
 listenToMarks();
 redrawOnNewWidth();
 drawCharts();
+showTab();
+openForPrint();
 if ($("checker")) import("./checker.js").then(({ listenToChecker }) => listenToChecker($("checker")));
