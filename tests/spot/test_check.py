@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from verax.flower.prescribing import _check_committed, kept_file, read_kept, seed_of
-from verax.spot.recompute import charged_arrays, context_of, update_of
+from verax.flower.prescribing import _check_committed, kept_file, read_kept
+from verax.spot.recompute import charged_arrays
 from verax.verifier import verify
 
+from . import by_hand
 from .federation import (
     FIRST_IS_HONEST,
     LIES,
@@ -35,37 +36,8 @@ def honest(example, tmp_path_factory):
 
 
 def distances_by_hand(federation, member=0):
-    """‖m − g‖² and ‖g‖² of all rounds, from the kept files, without the code that checks."""
-    found = {}
     files = federation.example.files(member, federation.folder)
-    for t in range(1, federation.rounds + 1):
-        opening = federation.book.opening("federation", "spring", t)
-        path = kept_file(files.kept, f"node {100 + member}", "spring", t)
-        request, sent, kind = read_kept(path)
-        seed = seed_of(opening.hash, "spring", t, f"node {100 + member}")
-        context = context_of(files.app, files.node_config)
-        honest = update_of(files.app, context, request, kind, seed)
-        names = [name for name in honest if "num_batches" not in name]
-        (sent,), (received,) = sent.array_records.values(), request.array_records.values()
-        pairs = [[record[name].numpy().astype(float) for name in names]
-                 for record in (honest, sent, received)]  # fmt: skip
-        squares = [
-            sum(float(np.sum((a - b) ** 2)) for a, b in zip(*two, strict=True))
-            for two in ((pairs[0], pairs[1]), (pairs[0], pairs[2]))
-        ]
-        found[t] = squares
-    return found
-
-
-def fine_by_hand(federation, distances, member=0):
-    """c W/k Σ_j w² d over the draws, with weights from the members' example counts."""
-    (*_, last) = (r for r in federation.book.records("federation") if r.kind == "round")
-    counts = np.array(list(last.content["examples"].values()), dtype=float)
-    others = np.delete(counts, member)
-    effective = (1 + others.sum() ** 2 / (others**2).sum()) * counts[member] / counts.sum()
-    spot, drawn = federation.terms.spot, federation.checked.drawn[member + 1]
-    total = 1 + 1 + 2 + 4
-    return spot.fine * total / spot.rounds * sum(effective**2 * distances[t][0] for t in drawn)
+    return by_hand.distances(federation.book, files, f"node {100 + member}", federation.rounds)
 
 
 def test_honest_members_pay_nothing_and_the_book_verifies(honest):
@@ -84,12 +56,12 @@ def test_every_lie_is_found_when_its_round_is_drawn_with_the_predicted_fine(exam
     assert report.outcome == "checked"
     assert [t for t, _, _ in report.found] == list(range(1, ROUNDS + 1))
     found = {t: float(distance) for t, distance, _ in report.found}
-    by_hand = distances_by_hand(federation)
+    plain = distances_by_hand(federation)
     for t, distance in found.items():
-        assert distance == pytest.approx(by_hand[t][0], rel=1e-6)
+        assert distance == pytest.approx(plain[t][0], rel=1e-6)
         assert (distance > 1e-12) == (t > 1 or lie not in FIRST_IS_HONEST)
     receipt = federation.book.add_report(report)
-    fine = fine_by_hand(federation, by_hand)
+    fine = by_hand.fine(federation.book, plain, 1)
     assert receipt.amounts["node 100"] == pytest.approx(1e6 * fine, abs=1)
     assert sum(receipt.amounts.values()) == 0
     assert verify(tmp_path / "book.db").ok
@@ -260,10 +232,11 @@ def test_a_pytorch_app_is_checked_like_any_other(tmp_path):
         ).draw()
         report = federation.check()
         distances = [float(distance) for _, distance, _ in report.found]
-        by_hand = distances_by_hand(federation)
-        assert distances == pytest.approx([by_hand[t][0] for t, _, _ in report.found], rel=1e-5)
+        plain = distances_by_hand(federation)
+        assert distances == pytest.approx([plain[t][0] for t, _, _ in report.found], rel=1e-5)
         fine = federation.book.add_report(report).amounts["node 100"]
         assert (fine > 0) == (lie is not None), (lie, distances)
+        assert fine == pytest.approx(1e6 * by_hand.fine(federation.book, plain, 1), abs=1)
 
 
 @pytest.mark.slow
@@ -271,7 +244,10 @@ def test_a_pytorch_app_is_checked_like_any_other(tmp_path):
 def test_every_lie_of_a_pytorch_app_is_found(tmp_path, lie):
     pytest.importorskip("torch")
     federation = Federation(torch_example(), tmp_path, terms_of(tolerance=1e-5), LIES[lie]).draw()
-    assert federation.book.add_report(federation.check()).amounts["node 100"] > 0
+    plain = distances_by_hand(federation)
+    fine = federation.book.add_report(federation.check()).amounts["node 100"]
+    assert fine > 0
+    assert fine == pytest.approx(1e6 * by_hand.fine(federation.book, plain, 1), abs=1)
     for other in (1, 2):
         assert set(federation.book.add_report(federation.check(other)).amounts.values()) == {0}
 
