@@ -1,0 +1,1 @@
+"""Clinics of whom some lie, on a federation of processes."""
