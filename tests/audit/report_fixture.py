@@ -187,6 +187,12 @@ def make_audit(clients=3, seed=0):
                 "gain_share": 0.0084,
                 "others_gain": {"mean": -0.0012, "low": -0.002, "high": 0.0},
                 "harmful": False,
+                "undeterred": False,
+                "most_hurt": {
+                    "client": 1,
+                    "name": "client 1",
+                    "gain_share": {"mean": -0.001, "low": -0.002, "high": 0.0},
+                },
                 "words": "own momentum 0.9",
                 "scales": [1.0, 1.5, 0.5],
                 "runs": 160,
@@ -236,6 +242,17 @@ def make_audit(clients=3, seed=0):
                 "scales": [[2.0, 2.5], [3.0, 3.5]],
                 "rise_by_member": [{"mean": -0.1, "low": -0.2, "high": 0.0}] * 2,
                 "rise": {"mean": -0.1, "low": -0.2, "high": 0.0},
+            }
+        ],
+        "second_order": [
+            {
+                "client": 0,
+                "name": "client 0",
+                "first": 1,
+                "last": 15,
+                "second_difference": {"mean": -0.02, "low": -0.03, "high": -0.01},
+                "scale": 2.0,
+                "gain_share": {"mean": -0.004, "low": -0.006, "high": -0.002},
             }
         ],
         "noise": [

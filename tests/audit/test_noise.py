@@ -10,7 +10,11 @@ from tests.audit.conftest import RESCALINGS
 from verax.audit import Plan, audit
 from verax.audit.judge.noise import leak, noise_of_average, share_in_batches
 from verax.audit.plan.task import task_of
+from verax.game import Quadratics
+from verax.learning import Seeds
+from verax.learning.inputs import sample_positions
 from verax.mechanism import SquaredNorm, pay
+from verax.tasks import quadratics
 
 SIGNAL = np.array([0.8, -0.3, 0.5])
 NOISE = 0.9  # every coordinate of the noise is ± this, so that expectations can be enumerated
@@ -56,6 +60,49 @@ def test_an_average_keeps_the_sum_of_squared_weights_of_the_noise(memory):
         weights = (1 - memory) * memory ** np.arange(t)[::-1]
         weights /= weights.sum()
         assert_allclose(left[t - 1], np.sum(weights**2), rtol=1e-12)
+
+
+def test_the_leak_of_an_audit_is_that_of_a_noisy_quadratic():
+    """One round of FedSGD: the noise of each member's draws, and what leaving it out is paid."""
+    curvatures, centres = np.array([1.0, 2.0, 0.5]), np.array([[0.0], [1.5], [3.0]])
+    start, step, batch = np.array([1.0]), 0.2, 4
+    game = Quadratics.of(curvatures, centres, offsets=[1.0, 1.0, 1.0])
+    task = quadratics(game, start, noise=1.5)
+    found = audit(
+        task,
+        **{**RESCALINGS, "batches": (0,), "quiet_scales": (1.0,), "rules": ("squared-norm",)},
+        scales=(0.5, 1.0, 2.0),
+        phases=(),
+        surges=(),
+        noises=(),
+        rounds=1,
+        step=step,
+        batch=batch,
+        setting_seeds=16,
+        choosing_seeds=1,
+        judging_seeds=64,
+    )
+    judgement, plan = found.judgement, found.judgement.plan
+    signal = (curvatures * (start - centres[:, 0])) ** 2
+    protocol, sizes = plan.protocol.make(), np.array([len(own[0]) for own in task.train])
+    norms, losses = np.zeros((64, 3)), np.zeros((64, 3))
+    for row, seed in enumerate(plan.seeds.judging):
+        drawn = sample_positions(protocol, sizes, Seeds.of(seed), 0, 1)[0, :, 0]
+        means = [
+            np.asarray(own[1])[at, 0].mean() for own, at in zip(task.train, drawn, strict=True)
+        ]
+        gradients = curvatures * (start - means)
+        norms[row], losses[row] = gradients**2, game.losses(start - step * gradients.mean())
+    prices = (judgement.multiplier * judgement.best.price.per_round())[0] * np.ones(3)
+    charged, rewards = prices * norms.mean(axis=0), losses.mean(axis=0)
+    share = signal / norms.mean(axis=0)
+    assert np.all(share < 1)
+    for row in found.summary["noise"]:
+        i = row["client"]
+        assert_allclose(row["signal_share"], share[i], rtol=1e-4)
+        assert_allclose(row["predicted"], charged[i] * (1 - share[i]) / rewards[i], rtol=1e-4)
+        best = charged[i] * (1 / share[i] - 1) / rewards[i]
+        assert_allclose(row["predicted_best"], best, rtol=1e-4)
 
 
 def test_an_audit_measures_the_signal_and_judges_smoothed_norms():

@@ -15,7 +15,7 @@ from verax.audit.search.space import PolicySpace
 from verax.audit.show.summary import summarise
 from verax.audit.show.verdict import searched_lines
 from verax.game import LargerBatch, Noise, Policy, Quadratics, Scale, Stretch, Timed
-from verax.mechanism import Terms, refined_blocks
+from verax.mechanism import SquaredNorm, Terms, pay, refined_blocks
 from verax.tasks import quadratics
 
 T, STEP, START = 3, 0.2, np.array([1.0])
@@ -96,6 +96,32 @@ def test_a_searched_policy_that_gains_too_much_leaves_no_window(found, tmp_path)
     harmless = summary_of(np.abs(rises))
     assert harmless["window"] is not None
     assert harmless["search"][0]["most_hurt"] is None
+
+
+def test_second_differences_are_those_of_the_exact_utility():
+    """On quadratics, for every block of rounds and member, at the proposed price."""
+    few = {**FEW, "block_scales": (0.0, 2.0, -1.0)}
+    audited = audit(quadratics(GAME, START), step=STEP, **few)
+    judgement, rows = audited.judgement, audited.summary["second_order"]
+    price = np.broadcast_to(judgement.multiplier * judgement.best.price.per_round(), (T, 3))
+    blocks = judgement.plan.blocks
+    assert len(rows) == 3 * len(blocks)
+    for row in rows:
+        own = row["client"]
+        scales = {a: np.ones((T, 3)) for a in (0.0, 1.0, 2.0, -1.0)}
+        for a, table in scales.items():
+            table[row["first"] - 1 : row["last"], own] = a
+        exact = {}
+        for a, table in scales.items():
+            run = GAME.run(START, np.full(T, STEP), table)
+            paid = pay(SquaredNorm(), run.norms, price).amounts.sum(axis=0)
+            exact[a] = -GAME.losses(run.points[-1])[own] - paid[own]
+        size = abs(GAME.losses(GAME.run(START, np.full(T, STEP)).points[-1])[own])
+        second = (exact[2.0] - 2 * exact[1.0] + exact[0.0]) / size
+        assert row["second_difference"]["mean"] == pytest.approx(second, rel=1e-3, abs=1e-5)
+        gains = {a: (exact[a] - exact[1.0]) / size for a in (0.0, 2.0, -1.0)}
+        assert row["scale"] == max(gains, key=gains.get)
+        assert row["gain_share"]["mean"] == pytest.approx(max(gains.values()), rel=1e-3, abs=1e-5)
 
 
 def test_where_everybody_strategic_ends_is_drawn(found, tmp_path):

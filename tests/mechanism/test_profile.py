@@ -14,7 +14,7 @@ from verax.mechanism import (
     individual_profile,
     refined_blocks,
 )
-from verax.mechanism.profile import NO_PRICE
+from verax.mechanism.profile import BELOW_FLOOR, NO_PRICE, NO_SOLUTION
 
 
 def federation(seed=0, clients=4, d=3):
@@ -177,7 +177,7 @@ def test_negative_prices_become_zero():
 @pytest.mark.parametrize("floor", [0.0, 0.25, 0.5])
 def test_prices_are_stationary_above_the_floor(floor):
     """Complementarity: A C ≥ r, C ≥ φ·mean(C), equality where C is larger, on random systems."""
-    rng = np.random.default_rng(4)
+    rng, unsolved = np.random.default_rng(4), 0
     for _ in range(200):
         n = int(rng.integers(2, 7))
         norms = rng.standard_normal((n, n, 1, 1)) * 0.8
@@ -185,11 +185,36 @@ def test_prices_are_stationary_above_the_floor(floor):
         reward = rng.standard_normal((n, 1))
         found = individual_profile(Sensitivities(reward, norms), Blocks((1,), 2), floor)
         prices, least = found.prices[0], floor * found.prices[0].mean()
+        if (0, NO_SOLUTION) in found.undeterred:
+            unsolved += 1
+            continue
         assert np.all(prices >= least * (1 - 1e-9))
         above = prices > least + 1e-9
         assert_allclose(found.residual[0][above], 0, atol=1e-8)
         assert np.all(found.residual[0][~above] <= 1e-8)
         assert ((0, NO_PRICE) in found.undeterred) == (prices.max() == 0)
+    assert unsolved < 10
+
+
+def test_a_price_below_half_of_the_mean_is_reported():
+    """With a smaller floor, or none, a member may have too low a price."""
+    norms = np.zeros((3, 3, 1, 1))
+    norms[np.arange(3), np.arange(3)] = 2.0
+    reward = np.array([[1.0], [0.0], [1.0]])
+    sensitivities = Sensitivities(reward, norms)
+    without = individual_profile(sensitivities, Blocks((1,), 3), floor=0)
+    assert_allclose(without.prices, [[0.5, 0.0, 0.5]])
+    assert without.undeterred == ((0, BELOW_FLOOR.format(client=1)),)
+    assert individual_profile(sensitivities, Blocks((1,), 3)).undeterred == ()
+
+
+def test_prices_that_the_floor_drives_to_infinity_are_replaced_and_reported():
+    """Updates raise the others' norms so strongly that each floor raises the mean beyond it."""
+    raises = np.array([[1.0, 2.0, 0.0], [1.6, 1.0, 1.7], [-3.5, 1.8, 1.0]])
+    sensitivities = Sensitivities(np.full((3, 1), 0.4), raises[:, :, None, None])
+    found = individual_profile(sensitivities, Blocks((1,), 3))
+    assert (0, NO_SOLUTION) in found.undeterred
+    assert_allclose(found.prices, common_profile(sensitivities, Blocks((1,), 3)).prices)
 
 
 @pytest.mark.parametrize(

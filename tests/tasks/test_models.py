@@ -266,6 +266,16 @@ def test_the_fast_scores_are_the_plain_ones(name):
 
 
 @pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", CASES)
+def test_evaluation_gives_the_plain_loss_and_accuracy(name):
+    model, params, batch, _ = case(name)
+    plain, evaluated = model.model, model.model.for_evaluation()
+    assert (evaluated.scores is plain.fast_scores) == (name == "cnn")
+    assert_allclose(jit(evaluated.loss)(params, batch), plain.loss(params, batch), rtol=1e-6)
+    assert jit(evaluated.accuracy)(params, batch) == plain.accuracy(params, batch)
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_clients_and_runs_at_once_equal_one_by_one(name):
     model, params, (x, labels), _ = case(name)
     runs = jax.tree.map(lambda leaf: jnp.stack([leaf, 0.5 * leaf]), params)

@@ -42,6 +42,14 @@ ILL_CONDITIONED = 1e3
 FLOOR = 0.5
 
 NO_PRICE = "nobody has a price, so that these rounds can be sabotaged for free"
+BELOW_FLOOR = (
+    "client {client} has a price below half of the members' mean, so that it can sabotage these "
+    "rounds at little cost"
+)
+NO_SOLUTION = (
+    "no prices with the floor solve the block's equations; the one price for all that comes "
+    "closest is charged"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,17 +124,22 @@ def individual_profile(
         raise ValueError("a price for each client needs the derivatives of all of them")
     if not 0 <= floor < 1:
         raise ValueError(f"floor is {floor:g}, must be a share of the mean price, 0 ≤ floor < 1")
-    return _backwards(sensitivities, blocks, partial(_prices_with_floor, floor=floor))
+    return _backwards(sensitivities, blocks, partial(_individual_prices, floor=floor))
 
 
 def common_profile(sensitivities: Sensitivities, blocks: Blocks) -> ProfilePrices:
     """One price per block for all: the least-squares compromise between the clients known."""
-    return _backwards(sensitivities, blocks, _compromise_price)
+    return _backwards(
+        sensitivities, blocks, lambda matrix, wanted: (_compromise_price(matrix, wanted), "")
+    )
 
 
 def _backwards(
-    sensitivities: Sensitivities, blocks: Blocks, solve: Callable[[Array, Array], Array]
+    sensitivities: Sensitivities,
+    blocks: Blocks,
+    solve: Callable[[Array, Array], tuple[Array, str]],
 ) -> ProfilePrices:
+    """Prices of all blocks, the last one first; `solve` also says why they do not deter, or ""."""
     D, N, K = sensitivities.measures.shape[:3]
     if len(blocks) != K:
         raise ValueError(f"sensitivities are for {K} blocks, got {len(blocks)}")
@@ -139,30 +152,44 @@ def _backwards(
         matrix = sensitivities.system(k, k)
         among = matrix[:, sensitivities.clients]
         condition[k] = _scaled_condition(among)
-        prices[k] = solve(matrix, wanted)
+        prices[k], problem = solve(matrix, wanted)
         if np.any(wanted > 0):
-            reason = _why_undeterred(among, wanted, float(condition[k]), sensitivities.clients)
-            if reason:
-                undeterred.append((k, reason))
+            known = _why_undeterred(among, wanted, float(condition[k]), sensitivities.clients)
+            problem = known or problem
+        if problem:
+            undeterred.append((k, problem))
         if not np.any(prices[k] > 0):
             undeterred.append((k, NO_PRICE))
         residual[k] = wanted - matrix @ prices[k]
     return ProfilePrices(blocks, prices, residual, condition, tuple(reversed(undeterred)))
 
 
-def _prices_with_floor(matrix: Array, wanted: Array, floor: float) -> Array:
-    """C ≥ φ·mean(C) with A C ≥ r, equal where C is above the floor.
+def _individual_prices(matrix: Array, wanted: Array, floor: float) -> tuple[Array, str]:
+    """A price for each client, and why the prices do not deter, or ""."""
+    prices = _prices_with_floor(matrix, wanted, floor)
+    if prices is None:
+        return _compromise_price(matrix, wanted), NO_SOLUTION
+    low = int(np.argmin(prices))
+    # A price on the floor itself may be below it by rounding.
+    if prices[low] < (FLOOR - 1e-9) * prices.mean():
+        return prices, BELOW_FLOOR.format(client=low)
+    return prices, ""
 
-    The floor moves with the mean, so both are found in turn; each turn brings them closer by about
-    the factor φ.
+
+def _prices_with_floor(matrix: Array, wanted: Array, floor: float) -> Array | None:
+    """C ≥ φ·mean(C) with A C ≥ r, equal where C is above the floor; None if it is not found.
+
+    The floor moves with the mean, so both are found in turn. Usually each turn brings them closer
+    by about the factor φ. Where a member's charge raises the others' rewards strongly, the turns
+    may diverge.
     """
     least, prices = 0.0, _stationary_prices(matrix, wanted)
-    for _ in range(200):  # more than enough unless the system is nearly singular
+    for _ in range(200):
         if abs(floor * prices.mean() - least) <= 1e-12 * prices.mean():
-            break
+            return prices
         least = floor * float(prices.mean())
         prices = least + _stationary_prices(matrix, wanted - matrix.sum(axis=1) * least)
-    return prices
+    return None
 
 
 def _stationary_prices(matrix: Array, wanted: Array) -> Array:

@@ -41,7 +41,8 @@ class NoiseLeak:
         shares: the signal's share of its squared norms in each block, (K,).
         predicted: C V over the run, at the proposed price.
         measured: the gain of the misreport at scale 1.
-        predicted_best: the same at the best scale.
+        predicted_best: the same at the best scale; None unless the proposed price is a profile, at
+            which scale 1 is stationary.
         measured_best: the largest gain of the misreport over the scales that were tried.
         larger_batch: what would be predicted at scale 1 with batches `LARGER` times as large.
         source: the misreport in words.
@@ -51,7 +52,7 @@ class NoiseLeak:
     shares: Array
     predicted: float
     measured: float
-    predicted_best: float
+    predicted_best: float | None
     measured_best: float
     larger_batch: float
     source: str
@@ -90,6 +91,7 @@ def noise_leaks(judgement: Judgement) -> list[NoiseLeak]:
     # Of several, the full batch; else the largest memory.
     d, quiet = max(known, key=lambda pair: _memory(pair[1]) or 0.0)
     same = [e for e, one in enumerate(evidence.deviations) if _unscaled(one) == _unscaled(quiet)]
+    stationary = judgement.best.kind.endswith("profile")
     prices = judgement.best.price.times(judgement.multiplier).per_round()
     prices = np.broadcast_to(prices, (blocks.rounds, judgement.plan.task.clients))
     gains = judgement.best.gains_at(judgement.multiplier)
@@ -110,7 +112,7 @@ def noise_leaks(judgement: Judgement) -> list[NoiseLeak]:
                 shares,
                 float(at_one.sum()) / size,
                 float(gains[k, d]) / size,
-                float(best.sum()) / size,
+                float(best.sum()) / size if stationary else None,
                 float(gains[k, same].max()) / size,
                 float(larger.sum()) / size,
                 evidence.labels[d],

@@ -13,7 +13,8 @@ from verax.audit.run.execute import total_rounds
 from verax.audit.run.runs import batch_width
 from verax.learning import Behaviour, Protocol, Seeds, Simulator, Task
 
-_MEASURED = 2  # rounds
+# How many segments of how many rounds are measured.
+_SEGMENTS, _LENGTH = 3, 2
 
 
 @dataclass(frozen=True)
@@ -47,15 +48,21 @@ def rounds_per_second(plan: Plan, task: Task) -> float:
     The protocol's own aggregator, steps and noise are left out, so that figures on one task need
     only one measurement: gradients are what takes the time.
     """
-    rounds = min(_MEASURED, plan.rounds)
     asked = plan.protocol
     protocol = Protocol(batch=asked.batch, participation=asked.participation)
-    simulator = Simulator(task, protocol, rounds, distances=plan.record.distances)
-    runs = [Behaviour()]
-    simulator.run(Seeds.of(0), runs)  # compiles
-    clock = time.perf_counter()
-    simulator.run(Seeds.of(0), runs)
-    return rounds / (time.perf_counter() - clock)
+    # The whole run's length, because that decides how the rounds are compiled.
+    rounds = max(plan.rounds, (1 + _SEGMENTS) * _LENGTH)
+    simulator = Simulator(task, protocol, rounds, _LENGTH, distances=plan.record.distances)
+
+    def seconds(segments: int) -> float:
+        begin = time.perf_counter()
+        simulator.run(Seeds.of(0), [Behaviour()], until=segments * _LENGTH)
+        return time.perf_counter() - begin
+
+    seconds(1)  # compiles
+    # The difference has no evaluation in it, which would outweigh a few rounds of a large model.
+    least = seconds(1)
+    return _SEGMENTS * _LENGTH / max(seconds(1 + _SEGMENTS) - least, 1e-6)
 
 
 def estimate(plan: Plan, task: Task, workers: int, memory: int, pace: float) -> RunEstimate:

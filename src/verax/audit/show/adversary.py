@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ def _as_rows(audit: dict[str, Any]) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     alone = [one for one in audit["search"] if one["price"] == "proposed"]
     if alone:
-        best = max(alone, key=lambda one: (one["harmful"], one["gain_share"]))
+        best = _strongest(alone, lambda one: one["gain_share"])
         unit = best["gain_share"] / best["gain"]["mean"] if best["gain"]["mean"] else 0.0
         rows.append(
             {
@@ -71,7 +71,7 @@ def _as_rows(audit: dict[str, Any]) -> list[dict[str, Any]]:
             }
         )
     if audit["pairs"]:
-        best = max(audit["pairs"], key=lambda one: (one["harmful"], one["gain_share"]["mean"]))
+        best = _strongest(audit["pairs"], lambda one: one["gain_share"]["mean"])
         rows.append(
             {
                 "kind": "two members together",
@@ -83,6 +83,14 @@ def _as_rows(audit: dict[str, Any]) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _strongest(
+    rows: list[dict[str, Any]], gain: Callable[[dict[str, Any]], float]
+) -> dict[str, Any]:
+    """The row that gains most at the others' expense, or of all rows if none gains so."""
+    harmful = [row for row in rows if row["harmful"] and gain(row) > 0]
+    return max(harmful or rows, key=gain)
 
 
 def _tried(audit: dict[str, Any]) -> list[str]:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.noise import noise_leaks
+from verax.audit.judge.second_order import block_responses
 from verax.audit.judge.spot import propose_spot_checks
 from verax.audit.judge.tried import strongest_misreports
 from verax.audit.judge.windows import interval
@@ -25,6 +26,7 @@ def tables(judgement: Judgement, found: SearchResults) -> dict[str, Any]:
         "absences": [_response(judgement, one) for one in found.absences],
         "pairs": _pairs(judgement, found),
         "everybody": _everybody(judgement, found),
+        "second_order": _second_order(judgement),
         "noise": _noise(judgement),
         "spot": _spot(judgement, found),
     }
@@ -134,6 +136,22 @@ def _everybody(judgement: Judgement, found: SearchResults) -> list[dict[str, Any
             "rise": interval_of(one.rewards.sum(axis=1) / sizes.sum()),
         }
         for one in found.equilibria
+    ]
+
+
+def _second_order(judgement: Judgement) -> list[dict[str, Any]]:
+    """How utilities respond to the scale in one block of rounds, as shares of honest rewards."""
+    return [
+        {
+            "client": one.client,
+            "name": judgement.subject.names[one.client],
+            "first": one.first,
+            "last": one.last,
+            "second_difference": interval_of(one.second_difference),
+            "scale": one.scale,
+            "gain_share": interval_of(one.gain),
+        }
+        for one in block_responses(judgement)
     ]
 
 

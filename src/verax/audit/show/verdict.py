@@ -38,7 +38,7 @@ KNOWN_HOLE = (
 def verdict(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
     """The audit in a few sentences; `tables` are those of the summary."""
     sentences = _price(judgement, tables)
-    sentences += _other_rules(judgement) + _undeterred(judgement)
+    sentences += _other_rules(judgement) + _undeterred(judgement) + _second_order(tables)
     quiet = judgement.plan.deviations.momenta and judgement.plan.deviations.batches
     if judgement.description.message == "gradient" and not quiet:
         sentences.append(KNOWN_HOLE)
@@ -232,6 +232,19 @@ def _undeterred(judgement: Judgement) -> list[str]:
         f"{f'Round {first} is' if first == last else f'Rounds {first} to {last} are'} not deterred "
         f"by the profile: {reason}."
         for first, last, reason in merged
+    ]
+
+
+def _second_order(tables: dict[str, Any]) -> list[str]:
+    """Where both directions away from honesty together gain, so that it is no maximum."""
+    rows = [one for one in tables["second_order"] if one["second_difference"]["low"] > 0]
+    if not rows:
+        return []
+    most = max(rows, key=lambda one: one["second_difference"]["mean"])
+    return [
+        f"In {len(rows)} of {len(tables['second_order'])} blocks of rounds and members honesty is "
+        f"stationary but no maximum, most of all for {most['name']} in rounds {most['first']} to "
+        f"{most['last']}: scale {most['scale']:g} there gains {most['gain_share']['mean']:.2%}."
     ]
 
 

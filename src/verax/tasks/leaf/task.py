@@ -31,14 +31,15 @@ def leaf_task(
     if samples is not None:
         train = Part(samples[0], train.labels, train.ends)
         test = Part(samples[1], test.labels, test.ends)
+    evaluated = model.for_evaluation()
     single = all(len(group) == 1 for group in groups)
     return Task(
         name=leaf.kind.name,
         train=[train.of(group) for group in groups],
         test=[test.of(group) for group in groups],
         init=model.init,
-        loss=model.loss,
-        accuracy=model.accuracy,
+        loss=evaluated.loss,
+        accuracy=evaluated.accuracy,
         fast_gradient=model.gradient,
         names=tuple(
             leaf.users[group[0]] if single else f"group {k}" for k, group in enumerate(groups)

@@ -28,6 +28,7 @@ class Model(NamedTuple):
         scores: (parameters, samples) → scores, (samples, classes).
         l2: λ.
         fast_scores: the same function with a faster derivative on a CPU; training uses it there.
+        fast_evaluation: whether `fast_scores` is the faster one without a derivative, too.
         factored: whether training may keep the gradients of linear layers as factors. Then `scores`
             uses every matrix called "weight" exactly once, in `x @ weight` or `x @ weight.T`, where
             x has one row per sample.
@@ -40,8 +41,15 @@ class Model(NamedTuple):
     scores: Scores
     l2: float = 0.0
     fast_scores: Scores | None = None
+    fast_evaluation: bool = False
     factored: bool = False
     one_by_one: bool = False
+
+    def for_evaluation(self) -> Model:
+        """The model whose loss and accuracy are fastest on this machine."""
+        if self.fast_evaluation and self.fast_scores is not None and _on_cpu():
+            return self._replace(scores=self.fast_scores)
+        return self
 
     def loss(self, params: Any, batch: Batch) -> Array:
         """Mean cross-entropy of a batch (x, labels), with the L2 term."""
@@ -49,8 +57,9 @@ class Model(NamedTuple):
 
     def gradient(self, params: Any, batch: Batch) -> tuple[Array, Any]:
         """The loss of a batch and its gradient, in which matrices may be `Factored`."""
-        on_cpu = jax.default_backend() == "cpu"
-        scores = self.fast_scores if self.fast_scores is not None and on_cpu else self.scores
+        scores = self.scores
+        if self.fast_scores is not None and _on_cpu():
+            scores = self.fast_scores
 
         def loss(params: Any, batch: Batch) -> Array:
             return self._loss(scores, params, batch)
@@ -72,6 +81,10 @@ class Model(NamedTuple):
             squares = sum((jnp.sum(leaf**2) for leaf in jax.tree.leaves(params)), jnp.zeros(()))
             value = value + self.l2 / 2 * squares
         return value
+
+
+def _on_cpu() -> bool:
+    return jax.default_backend() == "cpu"
 
 
 def _cross_entropy(scores: Array, labels: Array) -> Array:
