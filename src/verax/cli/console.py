@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -123,6 +124,8 @@ def serve(
         for warning in filter(None, map(openness_warning, library.federations)):
             typer.echo(printable(f"note: {warning}"), err=True)
         typer.echo(_invitation(access, f"{scheme}://{place}"))
+        if hasattr(os, "nice"):
+            os.nice(10)  # a federation that runs on the same machine goes first
         server.run()
 
 

@@ -132,12 +132,13 @@ def series(viewer: Viewer, account: int) -> dict[str, Any]:
     table: dict[str, Any] = {"currency": followed.state.currency, "balance": [], "norm": []}
     if found is None:
         return table
-    owed = [balance / unit for balance in found.balances]
-    table["balance"] = [[found.sequences[i], owed[i]] for i in thinned(owed)]
+    owed = np.array(found.balances, dtype=np.float64) / unit
+    table["balance"] = [[found.sequences[i], float(owed[i])] for i in thinned(owed)]
     if viewer.sees_norms(account):
-        known = [i for i, norm in enumerate(found.norms) if not math.isnan(norm)]
-        values = [found.norms[i] for i in known]
-        table["norm"] = [[found.sequences[known[i]], values[i]] for i in thinned(values)]
+        norms = np.array(found.norms)
+        known = np.flatnonzero(~np.isnan(norms))
+        chosen = known[thinned(norms[known])].tolist()
+        table["norm"] = [[found.sequences[i], found.norms[i]] for i in chosen]
     return table
 
 

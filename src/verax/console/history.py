@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
 
 from verax.ledger.records import RoundRecord
 
@@ -111,20 +113,22 @@ def norms_of(body: RoundRecord) -> dict[int, float]:
     return {number: value for number, value in pairs if value is not None}
 
 
-def thinned(values: Sequence[float], most: int = POINTS) -> list[int]:
+def thinned(values: ArrayLike, most: int = POINTS) -> list[int]:
     """The positions of about this many values that draw the same line: all extremes stay.
 
     Example:
         >>> thinned([0, 1, 9, 1, 0, 1, -7, 1], most=4)
         [0, 2, 6, 7]
     """
-    if len(values) <= most:
-        return list(range(len(values)))
+    line = np.asarray(values, dtype=np.float64)
+    if len(line) <= most:
+        return list(range(len(line)))
     buckets = max(most // 2 - 1, 1)
-    kept = {0, len(values) - 1}
+    known = ~np.isnan(line)
+    lows, highs = np.where(known, line, np.inf), np.where(known, line, -np.inf)
+    kept = {0, len(line) - 1}
     for k in range(buckets):
-        part = range(k * len(values) // buckets, (k + 1) * len(values) // buckets)
-        known = [i for i in part if not math.isnan(values[i])]
-        if known:
-            kept |= {min(known, key=values.__getitem__), max(known, key=values.__getitem__)}
+        start, end = k * len(line) // buckets, (k + 1) * len(line) // buckets
+        if known[start:end].any():
+            kept |= {start + int(lows[start:end].argmin()), start + int(highs[start:end].argmax())}
     return sorted(kept)
