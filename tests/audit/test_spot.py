@@ -102,6 +102,8 @@ def test_a_measured_error_enters_as_what_an_honest_member_would_pay(small, monke
     assert proposal.honest_payment == pytest.approx(proposal.honest_levy * 4e-10)
     assert proposal.tolerance == pytest.approx(1e-3)
     assert "differed by 2e-05 of its norm" in spot_comment(asdict(proposal), "EUR")
+    exact = asdict(proposal) | {"error": 0.0}
+    assert "was exactly the same" in spot_comment(exact, "EUR")
     assert (unknown.error, unknown.honest_payment, unknown.tolerance) == (None, None, 1e-6)
     assert "was not measured" in spot_comment(asdict(unknown), "EUR")
     assert spot_comment(None, "EUR") == ""

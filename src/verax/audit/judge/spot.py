@@ -151,8 +151,10 @@ def spot_comment(spot: Mapping[str, Any] | None, currency: str) -> str:
     chosen, fee = spot["chosen"], f"{spot['fee']:.3g}"
     leaves = max(chosen["worst_share"], chosen["searched_share"] or 0.0)
     price = "with these prices" if chosen["with_price"] else "in place of these prices"
-    honest = ["How exactly an update can be computed again was not measured:"]
-    if spot["error"] is not None:
+    honest = ["How exactly an update can be computed again was not measured;"]
+    if spot["error"] == 0:
+        honest = ["An update that was computed again on the same machine was exactly the same;"]
+    elif spot["error"] is not None:
         honest = [
             f"An update that was computed again differed by {spot['error']:.2g} of its norm: that",
             "would cost an honest member at most "
