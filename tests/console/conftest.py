@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from verax.console.access import Access
 from verax.console.app import Console, create_app
@@ -19,6 +20,7 @@ from verax.mechanism import Openness, Price, Terms
 
 #: Federations that open one thing to all members and keep the other to each.
 MIXED = {"open amounts": Openness("all", "own"), "open norms": Openness("own", "all")}
+OPERATOR_KEY = Ed25519PrivateKey.from_private_bytes(b"\1" * 32)
 NOW = datetime(2026, 5, 4, 12, 0, tzinfo=UTC)
 
 
@@ -157,7 +159,8 @@ def filled(tmp_path_factory):
 @pytest.fixture(scope="session")
 def at(filled, tmp_path_factory):
     """A console that no test changes."""
-    with served(filled, tmp_path_factory.mktemp("console")) as found:
+    folder, signer = tmp_path_factory.mktemp("console"), ("north.example", OPERATOR_KEY)
+    with served(filled, folder, signer=signer) as found:
         make_tokens(found)
         yield found
 

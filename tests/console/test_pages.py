@@ -20,12 +20,13 @@ from verax.ledger import Book, Report
 from verax.ledger.export import export_book
 from verax.ledger.notes import OPERATOR, public_key
 from verax.ledger.statement import make_statement
-from verax.mechanism import Audited, Policy, Price, Terms, Weights
+from verax.ledger.witness import Log, make_checkpoint, presence_proof
+from verax.mechanism import Audited, Openness, Policy, Price, Terms, Weights
 from verax.verifier import verify
 
 from ..audit.report_fixture import make_audit
 from ..command import verax
-from .conftest import CLINICS, fill, served
+from .conftest import BANKS, CLINICS, OPERATOR_KEY, fill, served
 from .forged import forgeries
 
 
@@ -255,6 +256,42 @@ def test_receipts_hold_the_hash_of_each_record(at):
     for row in found["receipts"]:
         assert row["leaf"] == b64encode(leaves[row["record"] - 1]).decode()
     assert found["receipts"][-1]["balance"] == sum(row["amount"] for row in found["receipts"])
+
+
+def test_signed_receipts_are_evidence_that_verify_reads(tmp_path):
+    """All rounds of a member in a book of many sizes of its tree; and against a rewritten book."""
+    path, own = tmp_path / "book.db", tmp_path / "north.jsonl"
+    signer = ("north.example", OPERATOR_KEY)
+    with Book.create(path) as book:
+        book.create_federation("banks", Terms(Price.constant(1.0), openness=Openness("all", "all")))
+        for t in range(1, 24):
+            reports = [Report(m, statistic=t + i) for i, m in enumerate("abc") if (t + i) % 3]
+            book.post("banks", "r", t, reports)
+    with served(path, tmp_path / "console", signer=signer) as at:
+        token = at.access.create(1, federation="banks", member="a")
+        answer = at.get(f"/api/v1/federations/{BANKS}/members/1/receipts.jsonl", token)
+        page = at.get(f"/f/{BANKS}/members/1", token)
+        assert "Download signed receipts" in page.text
+    assert answer.headers["content-disposition"].endswith('filename="banks-receipts.jsonl"')
+    kept = [{"run": "r", "round": t, "norm": float(t)} for t in range(1, 24) if t % 3]
+    own.write_text("".join(json.dumps(line) + "\n" for line in kept) + answer.text)
+    with Book.open(path) as book:
+        log = Log(book.leaves("banks"))
+        note = make_checkpoint(log, *signer)
+        numbers = [s for _, t, s, _ in book.rounds("banks") if t % 3]
+        proofs = [presence_proof(log, note, n, book.record("banks", n).data) for n in numbers]
+    assert [json.loads(line)["receipt"] for line in answer.text.splitlines()] == proofs
+    key = str(public_key(OPERATOR_KEY, "north.example", OPERATOR))
+    found = verify(path, mine=own, member="a", signer=key)
+    assert found.ok, found.findings
+    assert len(found.proven) == len(numbers) == 16
+    forged = tmp_path / "forged.db"
+    with Book.create(forged) as book:
+        book.create_federation("banks", Terms(Price.constant(1.0), openness=Openness("all", "all")))
+        book.post("banks", "r", 1, [Report("a", statistic=9.0), Report("b", statistic=2.0)])
+    assert "fork" in {
+        each.kind for each in verify(forged, mine=own, member="a", signer=key).findings
+    }
 
 
 def test_metrics_are_those_of_the_book(at):

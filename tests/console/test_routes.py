@@ -25,6 +25,7 @@ ALLOWED = {
     Need.FEDERATION: {"operator", "a", "b"},
     Need.ACCOUNT: {"operator", "b"},
     Need.EXPORT: {"operator"},
+    Need.EVIDENCE: {"operator"},
     Need.OPERATOR: {"operator"},
 }
 
@@ -146,6 +147,9 @@ def test_a_federation_that_is_open_shows_its_members_everything(at):
         ("y", 1.0, -1_000_000),
     ]
     assert at.get(f"/api/v1/federations/{BANKS}/export", "x").status_code == 200
+    receipts = f"/api/v1/federations/{BANKS}/members/{{}}/receipts.jsonl"
+    assert at.get(receipts.format(1), "x").status_code == 200
+    assert at.get(receipts.format(2), "x").status_code == 403
     assert at.get(f"/api/v1/federations/{BANKS}/members/2/statement", "x").status_code == 403
     assert at.get(f"/api/v1/federations/{CLINICS}/export", "a").status_code == 403
 

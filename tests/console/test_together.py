@@ -8,7 +8,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from verax.console import live
+from verax.console import downloads, live
 from verax.console.api import _export_parts
 from verax.console.app import create_app
 from verax.console.follow import Library
@@ -195,7 +195,7 @@ def test_an_export_in_many_parts_is_the_same_file(tmp_path, monkeypatch):
         book.create_federation("clinics", Terms(Price.constant(1.0)))
         for t in range(1, 30):
             book.post("clinics", "r", t, [Report("a", statistic=t), Report("b", statistic=1.0)])
-        monkeypatch.setattr("verax.console.api._RECORDS_AT_ONCE", 7)
+        monkeypatch.setattr(downloads, "_RECORDS_AT_ONCE", 7)
         last = book.length("clinics")
         parts = list(_export_parts(book, "clinics", last))
         assert len(parts) == -(-last // 7) + 1

@@ -7,7 +7,6 @@ import io
 import json
 from base64 import b64encode
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -15,18 +14,16 @@ from starlette.responses import Response
 
 from verax.console import account_views, views
 from verax.console.call import Call
+from verax.console.downloads import batches, receipt_lines
 from verax.console.limits import ReservedResponse
 from verax.console.viewer import Viewer
-from verax.ledger import Book, BookError
+from verax.ledger import Book
 from verax.ledger.export import default_name
 from verax.ledger.money import format_units
 from verax.ledger.records import GENESIS
 from verax.ledger.tree import leaf_hash, root
 from verax.ledger.witness import Log, make_checkpoint
 from verax.text import csv_cell, printable_json
-
-#: Records of an export that are read, and held in memory, at a time.
-_RECORDS_AT_ONCE = 256
 
 
 def _json(value: Any) -> Response:
@@ -158,31 +155,41 @@ def checkpoint(call: Call) -> Response:
 
 def export(call: Call) -> Response:
     """The whole book as `verax ledger export` writes it."""
-    console, token, name = call.console, call.token, call.viewer.federation.name
+    book, name = call.console.library.book, call.viewer.federation.name
+    return _download(call, ".jsonl", _export_parts(book, name, book.length(name)))
+
+
+def signed_receipts(call: Call) -> Response:
+    """A member's rounds, each with a signed proof, as `verax ledger verify --mine` reads them."""
+    console, followed = call.console, call.viewer.federation
+    if console.signer is None:
+        raise HTTPException(404, "The console was started without --key, so it signs nothing.")
+    with followed.lock:
+        leaves = list(followed.state.leaves)
+    lines = receipt_lines(console.library.book, followed.name, leaves, call.account, console.signer)
+    return _download(call, "-receipts.jsonl", lines)
+
+
+def _download(call: Call, ending: str, parts: Iterator[bytes]) -> Response:
+    """A download that may be long, of which a token has few at once."""
+    exports, token = call.console.exports, call.token
     assert token is not None
-    last = console.library.book.length(name)
-    if not console.exports.reserve(token.id):
+    if not exports.reserve(token.id):
         raise HTTPException(429, "Too many downloads of the book at once; wait for one to end.")
+    disposition = _disposition(call.viewer.federation.name, ending)
     return ReservedResponse(
-        _export_parts(console.library.book, name, last),
-        lambda: console.exports.release(token.id),
+        parts,
+        lambda: exports.release(token.id),
         "application/jsonl",
-        {"content-disposition": _disposition(name, ".jsonl")},
+        {"content-disposition": disposition},
     )
 
 
 def _export_parts(book: Book, federation: str, last: int) -> Iterator[bytes]:
-    """The lines of an export; each part is read by itself.
-
-    Between two parts no transaction is open, so that a slow download holds no connection.
-    """
+    """The lines of an export."""
     leaves: list[bytes] = []
     hash_ = GENESIS
-    while len(leaves) < last:
-        most = min(_RECORDS_AT_ONCE, last - len(leaves))
-        batch = list(islice(book.records(federation, after=len(leaves)), most))
-        if not batch:
-            raise BookError(f"record {len(leaves) + 1} of {federation!r} was removed")
+    for batch in batches(book, federation, last):
         leaves += [leaf_hash(record.data) for record in batch]
         hash_ = batch[-1].hash
         yield b"".join(record.data + b"\n" for record in batch)

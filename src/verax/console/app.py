@@ -148,6 +148,7 @@ ROUTES: tuple[Page | Stream, ...] = (
     Page(f"{_OF}{_ACCOUNT}/statement", Need.ACCOUNT, api.statement),
     Page(f"{_OF}{_ACCOUNT}/series", Need.ACCOUNT, api.series),
     Page(f"{_OF}{_ACCOUNT}/receipts", Need.ACCOUNT, api.receipts),
+    Page(f"{_OF}{_ACCOUNT}/receipts.jsonl", Need.EVIDENCE, api.signed_receipts),
     Page(f"{_OF}/comparison", Need.OPERATOR, api.comparison),
     Page(f"{_OF}/settlement", Need.OPERATOR, api.settlement),
     Page(f"{_OF}/settlement.csv", Need.OPERATOR, api.settlement_csv),

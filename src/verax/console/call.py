@@ -40,6 +40,7 @@ class Need(Enum):
     FEDERATION = "the operator, or a member of the federation"
     ACCOUNT = "the operator, or the member whose account it is"
     EXPORT = "the operator, or a member if the terms open amounts and norms to all"
+    EVIDENCE = "the operator, or the member whose account it is if the terms open all to all"
     OPERATOR = "the operator"
 
 
@@ -120,15 +121,16 @@ class Call:
         if viewer is None:
             raise HTTPException(404, "There is no such federation, or it is not yours.")
         self._viewer = viewer
-        if need is Need.ACCOUNT and viewer.account not in (None, self.account):
+        of_account = need in (Need.ACCOUNT, Need.EVIDENCE)
+        if of_account and viewer.account not in (None, self.account):
             raise HTTPException(403, "This is another member's account.")
-        if need is Need.ACCOUNT and self.account not in viewer.federation.series:
+        if of_account and self.account not in viewer.federation.series:
             known = {each.number for each in viewer.federation.members}
             if self.account not in known:
                 raise HTTPException(404, f"There is no account {self.account}.")
-        if need is Need.EXPORT and not viewer.sees_export:
+        if need in (Need.EXPORT, Need.EVIDENCE) and not viewer.sees_export:
             raise HTTPException(
-                403, "The terms keep amounts and norms to each member, so the export is closed."
+                403, "The terms keep amounts and norms to each member; whole records hold all."
             )
 
     async def read_form(self) -> None:

@@ -178,7 +178,13 @@ def statement(call: Call) -> Response:
     """A member's statement, in pages."""
     page = call.number("page", 1, 10**9)
     found = account_views.statement(call.viewer, call.console.library, call.account, page=page)
-    return _federation_page(call, "statement.html", f"/members/{call.account}", statement=found)
+    return _federation_page(
+        call,
+        "statement.html",
+        f"/members/{call.account}",
+        statement=found,
+        signs=call.console.signer is not None,
+    )
 
 
 def audit(call: Call) -> Response:
