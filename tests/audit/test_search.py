@@ -157,7 +157,7 @@ def test_without_a_price_it_is_as_good_as_the_grid():
         Scale(3.0),
         Stretch(-2.0, 7, 8),
         Policy((1.5,), memory=0.9, own=(1.0,)),
-        Policy(memory=0.5, aggregate=(-0.5,), tilt=2.0),
+        Policy(memory=0.5, aggregate=(-0.5,), layers=(1.0, 2.0, 0.5, 1.0)),
     ],
 )
 def test_points_and_policies_correspond(reporting):

@@ -15,7 +15,7 @@ POLICY = Policy(
     memory=0.7,
     own=(0.5, 1.5),
     aggregate=(-0.3, 0.0, 0.4),
-    tilt=0.25,
+    layers=(1.0, 0.25),
 )
 
 
@@ -52,7 +52,7 @@ def test_messages_are_as_the_formula_says():
 
 
 def test_the_compiled_policy_is_the_same():
-    """On quadratics: one array, so that nothing is tilted."""
+    """On quadratics, whose model is one array."""
     exact = Quadratics.of([1.0, 2.0, 0.5], np.random.default_rng(1).standard_normal((3, 4)))
     T, step, theta = 12, 0.3, exact.optimum() + 2.0
     policy = Policy((2.0, 0.5), memory=0.7, own=(0.5,), aggregate=(-0.3,))
@@ -93,7 +93,9 @@ def test_a_full_batch_sends_the_whole_gradient():
         (Policy(), "honest"),
         (Policy((1.5,), memory=0.9, own=(1.0,)), "own momentum 0.9, scale 1.5"),
         (Policy(aggregate=(-0.5,)), "pushed away from the last aggregate by -0.5"),
-        (Policy(tilt=2.0), "the second half of the model times 2"),
+        (Policy(layers=(1.0, 2.0)), "the second half of the model times 2"),
+        (Policy(layers=(0.5, 1.0)), "the first half of the model times 0.5"),
+        (Policy(layers=(1.0, 2.0, 1.0, 0.5)), "parts of the model times 1, 2, 1, 0.5"),
         (Policy((1.0, 3.0)), "scale 1 → 3"),
         (LargerBatch(0), "full batch"),
         (LargerBatch(4, 1.5), "4 batches at once, scale 1.5"),
@@ -107,6 +109,7 @@ def test_words(policy, words):
     ("make", "message"),
     [
         (lambda: Policy(()), "scale is empty"),
+        (lambda: Policy(layers=(1.0, 1.0, 1.0)), "layers has 3 factors, must have 1, 2 or 4"),
         (lambda: Policy((1.0, 2.0), starts=(1,)), "starts are \\[1\\], must be 1 and then"),
         (lambda: Policy((1.0, 2.0), starts=(1, 1)), "must be 1 and then increasing"),
         (lambda: Policy(memory=1.0), "memory is 1"),

@@ -153,13 +153,15 @@ def run_plan(plan: Plan, out: Path, memory: str | None, workers: int | None, on:
     from verax.audit.api import audit as run_audit
     from verax.audit.plan.task import task_of
     from verax.audit.run.execute import total_rounds
+    from verax.audit.run.simulated import TaskSubject
     from verax.audit.search import search_rounds
     from verax.memory import memory_of
 
     with progress_bar("reading", "texts encoded") as bar:
         task = task_of(plan, bar.advance)
     allowed = None if memory is None else memory_of(memory)
-    with progress_bar("auditing", "rounds", total_rounds(plan) + search_rounds(plan)) as bar:
+    rounds = total_rounds(plan) + search_rounds(plan, TaskSubject(task).work(plan))
+    with progress_bar("auditing", "rounds", rounds) as bar:
         return run_audit(
             task,
             plan,

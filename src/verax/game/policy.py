@@ -14,6 +14,9 @@ import numpy as np
 
 from verax.game.reporting import Array, Layers, Reporting, Seen, check_finite, norm_of
 
+#: Into how many parts the model's list of arrays is cut.
+PARTS = 4
+
 
 @dataclass(frozen=True)
 class Policy(Reporting):
@@ -24,8 +27,9 @@ class Policy(Reporting):
 
         m = a · [g + own · (v − g) + aggregate · A],
 
-    and the arrays in the second half of the model's list are also multiplied by `tilt`. The run is
-    cut into parts: `scale`, `own` and `aggregate` each hold one number per part.
+    and the model's arrays are also multiplied by `layers`: their list is cut into four parts, or
+    fewer of equal length, each with a factor of its own. The run is cut into parts, too: `scale`,
+    `own` and `aggregate` each hold one number per part.
 
     Attributes:
         scale: a in each part.
@@ -33,7 +37,7 @@ class Policy(Reporting):
         memory: β of the moving average.
         own: how far the message is replaced by the moving average, in parts of equal length.
         aggregate: how much of the last aggregate is added, in parts of equal length.
-        tilt: the factor of the second half of the arrays.
+        layers: the factors of 1, 2 or 4 parts of the model's list of arrays.
     """
 
     scale: tuple[float, ...] = (1.0,)
@@ -41,17 +45,18 @@ class Policy(Reporting):
     memory: float = 0.0
     own: tuple[float, ...] = (0.0,)
     aggregate: tuple[float, ...] = (0.0,)
-    tilt: float = 1.0
+    layers: tuple[float, ...] = (1.0,)
     kind: ClassVar[str] = "policy"
     shared_program: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name in ("scale", "own", "aggregate"):
+        for name in ("scale", "own", "aggregate", "layers"):
             values = getattr(self, name)
             if not values:
-                raise ValueError(f"{name} is empty, must hold a number for each part of the run")
+                raise ValueError(f"{name} is empty, must hold a number for each part")
             check_finite(**{f"{name}[{k}]": value for k, value in enumerate(values)})
-        check_finite(tilt=self.tilt)
+        if PARTS % len(self.layers):
+            raise ValueError(f"layers has {len(self.layers)} factors, must have 1, 2 or {PARTS}")
         if not 0 <= self.memory < 1:
             raise ValueError(f"memory is {self.memory:g}, must be at least 0 and below 1")
         if self.starts and (
@@ -75,7 +80,7 @@ class Policy(Reporting):
             "own": _by_parts(self.own, rounds),
             "aggregate": _by_parts(self.aggregate, rounds),
             "memory": np.full(rounds, self.memory),
-            "tilt": np.full(rounds, self.tilt),
+            "layers": np.tile(np.repeat(self.layers, PARTS // len(self.layers)), (rounds, 1)),
         }
 
     def start(self, update: Layers) -> Any:
@@ -90,10 +95,9 @@ class Policy(Reporting):
         length, last = norm_of(update), norm_of(seen.last_aggregate)
         xp = length.__array_namespace__()
         push = xp.where(last > 0, now["aggregate"] * length / xp.maximum(last, 1e-30), 0.0)
-        half = len(update) / 2
         message = [
             now["scale"]
-            * (now["tilt"] if k >= half else 1.0)
+            * now["layers"][PARTS * k // len(update)]
             * (g + now["own"] * (v / weight - g) + push * last_move)
             for k, (g, v, last_move) in enumerate(
                 zip(update, total, seen.last_aggregate, strict=True)
@@ -109,8 +113,8 @@ class Policy(Reporting):
         if any(self.aggregate):
             toward = "toward" if sum(self.aggregate) > 0 else "away from"
             words.append(f"pushed {toward} the last aggregate by {_list(self.aggregate)}")
-        if self.tilt != 1:
-            words.append(f"the second half of the model times {self.tilt:g}")
+        if any(factor != 1 for factor in self.layers):
+            words.append(_layers(self.layers))
         if any(a != 1 for a in self.scale):
             words.append(f"scale {_list(self.scale)}")
         return ", ".join(words) or "honest"
@@ -152,6 +156,16 @@ class LargerBatch(Reporting):
         """How many samples, and the scale."""
         words = f"{self.batches} batches at once" if self.batches else "full batch"
         return words + (f", scale {self.a:g}" if self.a != 1 else "")
+
+
+def _layers(factors: tuple[float, ...]) -> str:
+    match factors:
+        case (first, 1.0):
+            return f"the first half of the model times {first:g}"
+        case (1.0, second):
+            return f"the second half of the model times {second:g}"
+        case _:
+            return f"parts of the model times {', '.join(f'{a:.3g}' for a in factors)}"
 
 
 def _by_parts(values: tuple[float, ...], rounds: int) -> Array:

@@ -48,7 +48,7 @@ def kind_of(reporting: Reporting, rounds: int) -> str:
     if isinstance(reporting, LargerBatch):
         return "less noise"
     if isinstance(reporting, Policy):
-        if any(reporting.aggregate) or reporting.tilt != 1:
+        if any(reporting.aggregate) or set(reporting.layers) != {1.0}:
             return "another direction"
         return "less noise" if reporting.memory and any(reporting.own) else "timing"
     if reporting.constant is not None:

@@ -71,7 +71,9 @@ class DeviationPlan:
     pushes: tuple[float, ...] = option(
         (-0.5,), "Part of the last aggregate that is added; below 0 it is pushed away from."
     )
-    tilts: tuple[float, ...] = option((0.5, 2.0), "Scales of the second half of the model alone.")
+    tilts: tuple[float, ...] = option(
+        (0.5, 2.0), "Scales of the first or the second half of the model's arrays alone."
+    )
     absences: tuple[Row, ...] = option(
         ((0.0, 0.5), (0.5, 1.0), (0.0, 0.9)),
         "When a member is absent: the shares of rounds after which it leaves and comes back, "
@@ -130,7 +132,7 @@ class DeviationPlan:
         ]
         tried += [LargerBatch(count, a) for count in self.batches for a in self.quiet_scales]
         tried += [Policy(aggregate=(push,)) for push in self.pushes]
-        tried += [Policy(tilt=tilt) for tilt in self.tilts]
+        tried += [Policy(layers=half) for a in self.tilts for half in ((a, 1.0), (1.0, a))]
         tried += [absent for share in self.absences if (absent := _absent(rounds, *share))]
         tried += [reporting_of(text) for text in self.reportings]
         return [reporting for reporting in dict.fromkeys(tried) if reporting != Honest()]

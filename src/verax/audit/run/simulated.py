@@ -102,6 +102,12 @@ class TaskSubject:
             lower_step=f"lower the step, now {protocol.step:g}",
         )
 
+    def work(self, plan: Plan) -> float:
+        """About how many numbers a run computes."""
+        sizes = np.array([len(batch[0]) for batch in self.task.train])
+        steps = float(plan.protocol.make().steps_of(sizes).sum())
+        return plan.rounds * steps * self.task.parameters
+
     def settings(self, memory: int | None, workers: int) -> dict[str, Any]:
         """The memory of each worker's runs, by which batches are cut."""
         if memory is None:
@@ -115,17 +121,16 @@ class TaskSubject:
 
     def runner(self, plan: Plan) -> SimulatorRunner:
         """The simulator."""
-        return SimulatorRunner(plan, self.task)
+        return SimulatorRunner(plan, self.task, self.work(plan))
 
 
 class SimulatorRunner:
     """Runs behaviours with the compiled simulator."""
 
-    def __init__(self, plan: Plan, task: Task) -> None:
+    def __init__(self, plan: Plan, task: Task, work: float) -> None:
         protocol = plan.protocol.make()
         self._simulator = Simulator(task, protocol, plan.rounds, smoothed=plan.smooths)
-        steps = float(protocol.steps_of(self._simulator.sizes).sum())
-        self.work = plan.rounds * steps * task.parameters
+        self.work = work
         self.width = batch_width(task.clients, task.parameters, free_memory() // 4)
 
     def run(self, seed: int, behaviours: Sequence[Behaviour]) -> Outcome:

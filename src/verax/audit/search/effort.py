@@ -59,15 +59,20 @@ def effort_of(plan: Plan, work: float) -> Effort | None:
     return EFFORTS.get(plan.deviations.search)
 
 
-def search_rounds(plan: Plan) -> int:
-    """Run-rounds that the search takes at most, without the judgement of what it found."""
-    if plan.deviations.search == "off":
+def search_rounds(plan: Plan, work: float = 0.0) -> int:
+    """Run-rounds that the search takes at most, without the judgement of what it found.
+
+    Args:
+        plan: what to search.
+        work: how many numbers a run computes; 0 if that is not known.
+    """
+    effort, members = effort_of(plan, work), len(plan.deviators)
+    if effort is None:
         return 0
-    effort, members = EFFORTS[plan.deviations.search], len(plan.deviators)
     seeds = min(effort.seeds, plan.seeds.set)
     generations = effort.generations + 2 * effort.compared
     runs = generations * effort.population * min(members, MOST_MEMBERS) * seeds
-    if searches_together(plan):
+    if searches_together(plan) and effort.compared:
         runs += comb(members, 2) * effort.compared * effort.population * seeds
         factors = min(effort.parts, len(plan.blocks)) * plan.task.clients
         plays = 6 * effort.steps * min(effort.equilibrium_seeds, plan.seeds.set)

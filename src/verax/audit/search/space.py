@@ -2,7 +2,8 @@
 
 A point holds, in this order: the scale of each block of rounds, less one; the memory of the moving
 average; how far the message is replaced by that average, in each third of the run; how much of the
-last aggregate is added, in each third; and the logarithm of the tilt. The origin is honesty.
+last aggregate is added, in each third; and the logarithm of the factor of each part of the model.
+The origin is honesty.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verax.game import Policy, Reporting
+from verax.game.policy import PARTS
 from verax.mechanism import Blocks
 
 Array = NDArray[np.float64]
@@ -26,20 +28,20 @@ class PolicySpace:
 
     def __init__(self, blocks: Blocks) -> None:
         self._blocks = blocks
-        self.dimension = len(blocks) + 1 + 2 * _THIRDS + 1
+        self.dimension = len(blocks) + 1 + 2 * _THIRDS + PARTS
 
     def policy(self, point: Array) -> Policy:
         """The policy at a point."""
         K = len(self._blocks)
         scale, rest = point[:K], point[K:]
-        memory, own, aggregate, tilt = np.split(rest, [1, 1 + _THIRDS, 1 + 2 * _THIRDS])
+        memory, own, aggregate, layers = np.split(rest, [1, 1 + _THIRDS, 1 + 2 * _THIRDS])
         return Policy(
             scale=tuple((1 + scale).tolist()),
             starts=self._blocks.starts,
             memory=float(_MEMORY + _MEMORY_RANGE * np.tanh(memory[0])),
             own=tuple(own.tolist()),
             aggregate=tuple(aggregate.tolist()),
-            tilt=float(np.exp(np.clip(tilt[0], -5, 5))),
+            layers=tuple(np.exp(np.clip(layers, -5, 5)).tolist()),
         )
 
     def point(self, reporting: Reporting) -> Array | None:
@@ -52,8 +54,8 @@ class PolicySpace:
             memory = (reporting.memory - _MEMORY) / _MEMORY_RANGE
             found[K] = np.arctanh(np.clip(memory, -0.99, 0.99))
             found[K + 1 : K + 1 + _THIRDS] = _thirds(parameters["own"])
-            found[K + 1 + _THIRDS : -1] = _thirds(parameters["aggregate"])
-            found[-1] = np.log(max(reporting.tilt, 1e-2))
+            found[K + 1 + _THIRDS : -PARTS] = _thirds(parameters["aggregate"])
+            found[-PARTS:] = np.log(np.maximum(parameters["layers"][0], 1e-2))
         elif reporting.program is None:
             scales = reporting.scales(self._blocks.rounds)
         else:
