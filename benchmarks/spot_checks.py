@@ -15,6 +15,7 @@ import logging
 import tempfile
 import time
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,8 @@ from verax.ledger.evidence import evidence_key
 from verax.ledger.notes import OPERATOR, new_key, public_key
 from verax.mechanism import Evidence, SpotChecks
 from verax.spot.check import MemberFiles, check_member
-from verax.spot.commitment import commit_app, commit_data, load_samples
-from verax.spot.recompute import context_of, first_request
+from verax.spot.commitment import commit
+from verax.spot.recompute import first_request
 
 APP = Path(__file__).parents[1] / "tests" / "apps" / "clinics"
 MEMBERS, DRAWS = 3, 2000
@@ -53,22 +54,24 @@ class Run:
 
     def __init__(self, app, terms, folder, deviator=None, policy=""):
         folder.mkdir(parents=True)
-        self.folder, self.app, self.deviator = folder, app, deviator
         config = app.run_config | {"run-name": "spring"}
         if deviator is not None:
             config |= {"misreport": policy, "misreport-partition": deviator}
+        self.folder, self.app, self.deviator = folder, replace(app, run_config=config), deviator
         self.book = Book.create(folder / "book.db")
         self.book.create_federation("federation", terms)
         for i in range(MEMBERS):
             files = self.files(i)
-            samples = load_samples(files.data, app, context_of(app, files.node_config))
+            made = commit(files.app, files.data, files.node_config)
+            (folder / f"{i}.json").write_text(made.to_json())
             key = evidence_key(new_key(folder / f"{i}.pem"))
-            own = {"key": key, "data": commit_data(samples), "app": commit_app(app)}
+            own = {"key": key, "data": made.data, "app": made.app}
             self.book.join("federation", f"client-{i}", **own)
         grid = LocalGrid(with_mods(app), MEMBERS, config)
         for i, context in enumerate(grid.contexts.values()):
             context.node_config |= {
                 "verax-key": str(folder / f"{i}.pem"),
+                "commitment": str(folder / f"{i}.json"),
                 "keep-rounds": str(folder / "kept"),
             }
         paid = PaidStrategy(FedAvg(fraction_evaluate=0.0), ledger=self.book, run="spring")
@@ -103,7 +106,7 @@ class Run:
         # A draw in which every round occurs, for the recomputation alone.
         value = next(
             value
-            for value in map(str, range(10**6))
+            for value in map(beacon_value, range(10**6))
             if set(rounds.expected_draw(value)[number]) == every
         )
         self.book.draw("federation", "spring", value)
@@ -116,6 +119,11 @@ class Run:
         return rounds, number, spot, {t: (float(d), float(n)) for t, d, n in report.found}
 
 
+def beacon_value(number):
+    """What a beacon might say: 64 hexadecimal digits."""
+    return sha256(str(number).encode()).hexdigest()
+
+
 def fines(run, wanted):
     """The fines that `wanted` draws a run would bring, over many values of the beacon."""
     rounds, number, spot, found = run.levies()
@@ -124,10 +132,16 @@ def fines(run, wanted):
     rounds.terms = replace(spot, rounds=wanted)
     sums = []
     for value in range(DRAWS):
-        drawn = rounds.expected_draw(f"beacon {value}")[number]
+        drawn = rounds.expected_draw(beacon_value(value))[number]
         parts = [own[t].weight ** 2 * found[t][0] for t in drawn]
         sums.append(spot.fine * total / wanted * sum(parts))
     return np.array(sums)
+
+
+def mean_and_error(gains, honest):
+    """The mean gain over replicas, and its standard error with that of the honest runs."""
+    squares = [np.var(values, ddof=1) / len(values) for values in (gains, honest)]
+    return np.mean(gains), np.sqrt(sum(squares))
 
 
 def main() -> None:
@@ -152,7 +166,8 @@ def main() -> None:
         )
         app = load_app(APP)
         honest = [Run(app, terms, folder / f"honest-{r}") for r in range(replicas)]
-        base = np.mean([run.utilities() for run in honest], axis=0)
+        utilities = np.array([run.utilities() for run in honest])
+        base = utilities.mean(axis=0)
         print(f"\nproposed: fine {fine:g}, {wanted} rounds of each member\n")
         print("| member | policy | price alone | expected fine | price and spot checks | draws |")
         print("|---|---|---|---|---|---|")
@@ -166,12 +181,16 @@ def main() -> None:
                 gains.append((run.utilities() - base)[i])
                 levies.append(fines(run, wanted))
             size = abs(base[i])
-            mean, spread = np.mean(gains), np.std(gains) / np.sqrt(replicas)
             levy = np.mean(levies)
+            mean, spread = mean_and_error(gains, utilities[:, i])
+            left, left_spread = mean_and_error(
+                np.array(gains) - np.mean(levies, axis=1), utilities[:, i]
+            )
             losing = np.mean(np.array(gains)[:, None] < np.array(levies))
             print(
                 f"| clinic {i} | {one['words']} | {mean / size:+.2%} ± {spread / size:.2%} | "
-                f"{levy / size:.2%} | {(mean - levy) / size:+.2%} | loses in {losing:.0%} |"
+                f"{levy / size:.2%} | {left / size:+.2%} ± {left_spread / size:.2%} | "
+                f"loses in {losing:.0%} |"
             )
         rounds = int(app.run_config["num-server-rounds"])
         training = np.mean([run.seconds for run in honest]) / rounds / MEMBERS
