@@ -53,13 +53,8 @@ coverage: $(VENV)/.dev  ## fails below 95 % of branches in the mechanism and the
 	@$(BIN)/python $(PYTEST) -m "not slow" --cov --cov-report=
 	@$(BIN)/python -m coverage report --include='src/verax/mechanism/*,src/verax/game/*' --fail-under=95
 
-bench: $(VENV)/.dev  ## builds the peers' environments on first use (gigabytes, minutes)
-	@$(BIN)/python benchmarks/norms.py
-	@$(BIN)/python benchmarks/compare.py
-	@$(BIN)/python benchmarks/models.py
-	@$(BIN)/python benchmarks/audit_cost.py
-	@$(BIN)/python benchmarks/ledger.py
-	@$(BIN)/python benchmarks/flower_layer.py
+bench: $(VENV)/.dev  ## measures all of docs/performance.md anew; builds the peers' environments on first use
+	@$(BIN)/python benchmarks/everything.py
 
 lint: $(VENV)/.dev
 	@$(BIN)/ruff check --quiet .

@@ -2,24 +2,24 @@
 
 Each peer runs in an environment of its own (`environments.py`), single-threaded, on the same work
 (`peers/work.py`). Turns alternate and the best of each is taken, so that a neighbour's noise hits
-all alike. What could not be run is said with its reason. `--write` puts the rows into
-`docs/performance.md`; rows that were not run stay there as they are.
+all alike. What could not be run is said with its reason. `--json` also writes the numbers of every
+row to a file.
 
-    python benchmarks/compare.py [--seconds 4] [--turns 2] [--rows mlp:fedsgd:3 …] [--all] [--write]
+    python benchmarks/compare.py [--seconds 4] [--turns 2] [--rows mlp:fedsgd:3 …] [--all]
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import re
+import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from alone import line_of
 from environments import SCRIPTS, NotAvailable, environment
-from page import read_section, table, write_section
+from page import table
 
 PEERS = Path(__file__).resolve().parent / "peers"
 SHORT = ["softmax:fedsgd:3", "mlp:fedsgd:3", "mlp:fedavg:3"]
@@ -62,15 +62,8 @@ def heading(text: str) -> str:
     return f"**{model}, {protocol}, {clients} clients**"
 
 
-def on_page(measured: list[str]) -> str:
-    """All rows of the page, those just measured in place of older ones."""
-    known = re.split(r"^(?=\*\*)", read_section("peers"), flags=re.MULTILINE)
-    rows = {part.partition("\n")[0]: part.strip() for part in [*known, *measured]}
-    return "\n\n".join(rows[name] for name in map(heading, ALL) if name in rows)
-
-
-def compared(text: str, peers: list[str], turns: int, seconds: float) -> str:
-    """A row of the comparison, in Markdown."""
+def compared(text: str, peers: list[str], turns: int, seconds: float) -> tuple[str, dict[str, Any]]:
+    """A row of the comparison: in Markdown, and its numbers."""
     model, protocol, clients = text.split(":")
     best: dict[str, dict[str, Any]] = {}
     why: dict[str, str] = {}
@@ -104,10 +97,12 @@ def compared(text: str, peers: list[str], turns: int, seconds: float) -> str:
     words = [heading(text), table(HEADS, rows)]
     words += [f"{peer}: not measured, because {reason}" for peer, reason in why.items()]
     work = flops(model, protocol, int(clients))
+    share = None
     if work is not None and "verax" in best:
-        share = f"{ours * work / limit:.0%}"
-        words.append(f"Verax: {share} of a large matrix product ({limit / 1e9:.0f} GFLOP/s).")
-    return "\n\n".join(words)
+        share = ours * work / limit
+        words.append(f"Verax: {share:.0%} of a large matrix product ({limit / 1e9:.0f} GFLOP/s).")
+    rates = {peer: line["rounds_per_cpu_second"] for peer, line in best.items()}
+    return "\n\n".join(words), {"rounds_per_cpu_second": rates, "share_of_limit": share}
 
 
 def main() -> None:
@@ -117,14 +112,14 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", default=SHORT)
     parser.add_argument("--all", action="store_true", help="every row; takes hours")
     parser.add_argument("--peers", nargs="+", default=["verax", *SCRIPTS])
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--json", type=Path, help="a file for the numbers")
     options = parser.parse_args()
-    found: list[str] = []
+    numbers: dict[str, Any] = {}
     for text in ALL if options.all else options.rows:
-        found.append(compared(text, options.peers, options.turns, options.seconds))
-        print(found[-1], end="\n\n", flush=True)
-        if options.write:
-            write_section("peers", on_page(found))
+        words, numbers[text] = compared(text, options.peers, options.turns, options.seconds)
+        print(words, end="\n\n", flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(numbers, indent=1))
 
 
 if __name__ == "__main__":

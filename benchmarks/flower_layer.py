@@ -9,15 +9,12 @@ minus the time of the wrapped strategy in the same calls. The table shows
   (protobuf and Flower's objects). Reading every reply once is a lower limit of what any measurement
   costs.
 
-    python benchmarks/flower_layer.py [--write]
-
-`--write` puts the table into `docs/performance.md`.
+    python benchmarks/flower_layer.py
 """
 
 from __future__ import annotations
 
 import logging
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -35,7 +32,7 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 from flwr.supercore.task_identity import TaskIdentity
-from page import table, write_section
+from page import table
 
 from verax.flower import PaidStrategy
 from verax.mechanism import Price, Terms, squared_norms
@@ -154,13 +151,12 @@ def main() -> None:
         ("decoding the replies", best["decode"]),
         ("**the whole layer**", best["layer"]),
     ]
-    text = table(
-        ["10 clients × 10 M float32", "ms", "of aggregating and decoding"],
-        [[what, f"{1000 * s:.0f}", f"{s / whole:.1%}"] for what, s in rows],
+    print(
+        table(
+            ["10 clients × 10 M float32", "ms", "of aggregating and decoding"],
+            [[what, f"{1000 * s:.0f}", f"{s / whole:.1%}"] for what, s in rows],
+        )
     )
-    print(text)
-    if "--write" in sys.argv[1:]:
-        write_section("layer", text)
 
 
 def decoding(answer: Message) -> float:

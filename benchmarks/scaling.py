@@ -1,11 +1,11 @@
 """How time and memory grow: with clients, parameters, runs in a batch, and Ray's workers.
 
 Every row is a process of its own on one core, so that its peak memory is its own. Compiling is
-apart; a round is timed over several, in CPU time. `--write` puts the tables into
-`docs/performance.md`. `--ray` measures the workers instead: one large plan, whole commands by the
-wall clock, so the machine must be otherwise idle.
+apart; a round is timed over several, in CPU time. `--json` also writes the rows to a file. `--ray`
+measures the workers instead: one large plan, whole commands by the wall clock, so the machine must
+be otherwise idle.
 
-    python benchmarks/scaling.py [--quick] [--ray] [--write]
+    python benchmarks/scaling.py [--quick] [--ray] [--json FILE]
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from page import table, write_section
+from page import table
 
 #: To set the profile on and to judge it by: the audit that Ray's workers share out.
 SEEDS = (2, 80)
@@ -166,22 +166,22 @@ def ray_rows(rounds: int) -> list[tuple[str, float]]:
         return [(name, seconds(name, SEEDS, options)) for name, options in ways.items()]
 
 
-def ray_table() -> str:
+def ray_table() -> None:
     waits = ray_rows(1000)
-    text = table(
-        ["way", "s", "against one Ray worker"],
-        [[name, f"{s:.0f}", f"{waits[1][1] / s:.2f} ×"] for name, s in waits],
-    )
-    print(text)
-    return text
+    rows = [[name, f"{s:.0f}", f"{waits[1][1] / s:.2f} ×"] for name, s in waits]
+    print(table(["way", "s", "against one Ray worker"], rows))
 
 
-def tables(quick: bool) -> str:
-    found: list[str] = []
+def tables(quick: bool) -> dict[str, list[dict[str, Any]]]:
+    """Print all tables; the measured rows by what grows."""
+    measured: dict[str, list[dict[str, Any]]] = {}
 
-    def add(title: str, heads: list[str], rows: list[list[str]]) -> None:
-        found.append(f"## {title}\n\n{table(heads, rows)}")
-        print(found[-1], end="\n\n", flush=True)
+    def show(title: str, heads: list[str], rows: list[list[str]]) -> None:
+        print(f"**{title}**\n\n{table(heads, rows)}", end="\n\n", flush=True)
+
+    def add(title: str, rows: list[dict[str, Any]]) -> None:
+        measured[title] = rows
+        show(title, heads, [cells(one) for one in rows])
 
     def cells(found: dict[str, Any]) -> list[str]:
         return [
@@ -206,26 +206,26 @@ def tables(quick: bool) -> str:
         "streamed",
     ]
     many = (10, 100, 1000) if quick else (10, 100, 1000, 10_000)
-    add("With clients", heads, [cells(row("softmax", n)) for n in many])
+    add("With clients", [row("softmax", n) for n in many])
     large = (10, 100) if quick else (10, 100, 1000)
-    add("With clients, CNN", heads, [cells(row("cnn", n, rounds=1)) for n in large])
+    add("With clients, CNN", [row("cnn", n, rounds=1) for n in large])
     wide = (133, 1_330, 13_300, 133_000)
-    add("With parameters", heads, [cells(row("mlp", 3, hidden=h)) for h in wide[: 3 + (not quick)]])
-    add("With runs in a batch", heads, [cells(row("mlp", 3, w, 64, 50)) for w in (1, 2, 4, 8, 16)])
+    add("With parameters", [row("mlp", 3, hidden=h) for h in wide[: 3 + (not quick)]])
+    add("With runs in a batch", [row("mlp", 3, w, 64, 50) for w in (1, 2, 4, 8, 16)])
     spent: list[list[Any]] = in_process("--parts")["parts"]
     whole = sum(seconds for _, seconds in spent)
-    add(
+    show(
         "Where a round's time goes (digits, each part alone)",
         ["part", "µs", "share"],
         [[name, f"{s * 1e6:.3g}", f"{s / whole:.0%}"] for name, s in spent],
     )
-    return "\n\n".join(found)
+    return measured
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--write", action="store_true")
+    parser.add_argument("--json", type=Path, help="a file for the rows")
     parser.add_argument("--ray", action="store_true", help="Ray's workers instead")
     parser.add_argument("--row", nargs=5)
     parser.add_argument("--parts", action="store_true")
@@ -239,9 +239,12 @@ def main() -> None:
     if options.parts:
         print(json.dumps({"parts": parts()}))
         return
-    name, found = ("workers", ray_table()) if options.ray else ("growth", tables(options.quick))
-    if options.write:
-        write_section(name, found)
+    if options.ray:
+        ray_table()
+        return
+    measured = tables(options.quick)
+    if options.json:
+        options.json.write_text(json.dumps(measured, indent=1))
 
 
 if __name__ == "__main__":
