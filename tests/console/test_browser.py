@@ -1,10 +1,14 @@
 """The console as people meet it: in a real browser."""
 
 import base64
+import subprocess
+import sys
 import threading
 import time
 import unicodedata
+from pathlib import Path
 
+import pytest
 from flwr.serverapp.strategy import FedAvg
 
 from verax.flower import PaidStrategy
@@ -133,6 +137,144 @@ def test_a_run_appears_round_by_round_without_reloading(chromium, tmp_path):
             assert "3 of 3 updates counted" in page.text()
             assert page.errors() == []
     assert verify(path).ok
+
+
+def test_what_is_booked_before_the_stream_opens_appears(chromium, own):
+    """The page says which records it shows, so that the stream's first line tells what it lacks."""
+    page, reserve = Browser(chromium, own).sign_in("operator"), own.console.streams.reserve
+
+    def reserve_late(token):
+        own.console.streams.reserve = reserve
+        with Book.open(own.path) as book:
+            book.post("clinics", "spring", 4, [Report(m, statistic=1.0) for m in "abc"])
+        own.console.library.refresh()
+        return reserve(token)
+
+    own.console.streams.reserve = reserve_late
+    page.open(f"/f/{CLINICS}")
+    page.until(lambda: "Round 4" in page["h1"].text)
+    assert page.errors() == []
+
+
+def test_a_new_round_is_announced_and_keeps_the_focus(chromium, own):
+    page = Browser(chromium, own).sign_in("operator").open(f"/f/{CLINICS}")
+    page.until(lambda: page.all(".pulse.on"))
+    page.run("document.getElementById('all-rounds').focus()")
+
+    def post(t):
+        with Book.open(own.path) as book:
+            book.post("clinics", "spring", t, [Report(m, statistic=1.0) for m in "abc"])
+        page.until(lambda: f"Round {t}" in page["h1"].text)
+        page.until(lambda: page.all(".pulse.new"))
+
+    post(4)
+    assert page.run("return document.activeElement.id") == "all-rounds"
+    news = "return document.querySelector('#live-news[role=status]').textContent"
+    assert page.run(news) == "Round 4 of spring is booked."
+    first = page.run("""
+      const round = document.querySelectorAll(".round .scroll")[2];
+      round.focus();
+      return round.id;
+    """)
+    post(5)  # the round that has the focus leaves the page
+    assert not page.all(f"#{first}")
+    assert page.run("return document.activeElement.tagName") == "H1"
+    assert page.errors() == []
+
+
+def test_a_book_that_cannot_be_read_is_said_on_an_open_page(chromium, own):
+    page = Browser(chromium, own).sign_in("a").open(f"/f/{CLINICS}")
+    page.until(lambda: page.all(".pulse.on"))
+    refresh, library = own.console.library.refresh, own.console.library
+    library.refresh = lambda: library.fail("no more")
+    page.until(lambda: "cannot be read any further" in page["#live"].text)
+    library.refresh = refresh
+    page.until(lambda: "cannot be read any further" not in page["#live"].text)
+
+
+def test_a_phone_shows_the_tab_of_its_page(chromium, at):
+    page = Browser(chromium, at).sign_in("operator")
+    page.resize(390)
+    for tab in ("", "/settlement", "/book"):
+        page.open(f"/f/{CLINICS}{tab}")
+        page.until(
+            lambda: page.run("""
+              const tab = document.querySelector(".tabs [aria-current]").getBoundingClientRect();
+              return tab.left >= 0 && tab.right <= innerWidth;
+            """)
+        )
+    page.resize(1280)
+
+
+def contrast(page, selector):
+    """The ratio of luminances of a text and the page behind it (WCAG 2)."""
+    return page.run(
+        """
+        const light = (css) => {
+          const [r, g, b] = css.match(/[\\d.]+/g).map((v) => v / 255)
+            .map((v) => (v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4));
+          return .2126 * r + .7152 * g + .0722 * b + .05;
+        };
+        const text = light(getComputedStyle(document.querySelector(arguments[0])).color);
+        const back = light(getComputedStyle(document.body).backgroundColor);
+        return Math.max(text, back) / Math.min(text, back);
+        """,
+        selector,
+    )
+
+
+def test_pages_are_readable_in_the_dark(chromium, at):
+    page = Browser(chromium, at).sign_in("operator").open(f"/f/{CLINICS}")
+    behind = "return getComputedStyle(document.body).backgroundColor"
+    seen = set()
+    for scheme in ("light", "dark"):
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        for tab in ("", "/balances", "/settlement", "/book", "/members/2"):
+            page.open(f"/f/{CLINICS}{tab}")
+            for selector in ("h1", "main p, small", "main a, nav a"):
+                assert contrast(page, selector) >= 4.5, (scheme, tab, selector)
+        seen.add(page.run(behind))
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {})
+    assert len(seen) == 2
+
+
+def test_a_printed_statement_holds_the_arithmetic_of_every_charge(chromium, at):
+    page = Browser(chromium, at).sign_in("b").open(f"/f/{CLINICS}/members/2")
+    payments = page.all("table.statement details dl")
+    assert len(payments) == 3
+    assert not any(each.is_displayed() for each in payments)
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    page.until(lambda: all(each.is_displayed() for each in payments))
+    assert not any(each.is_displayed() for each in page.all(".tabs, .who, .pages"))
+    page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    page.until(lambda: not any(each.is_displayed() for each in payments))
+
+
+@pytest.mark.slow
+def test_the_example_app_appears_round_by_round(chromium, tmp_path):
+    """Its own process writes the book; the page is opened before the first round is in it."""
+    path, app = tmp_path / "book.db", Path(__file__).parents[2] / "examples" / "flower-digits"
+    Book.create(path).close()
+    command = [sys.executable, app / "in_process.py", path, "num-server-rounds=3"]
+    with served(path, tmp_path / "console") as at:
+        make_tokens(at)
+        page = Browser(chromium, at).sign_in("operator")
+        with subprocess.Popen(command, cwd=tmp_path) as process:
+            page.until(lambda: at.console.library.federations, 600)
+            page.open(f"/f/{at.console.library.federations[0].key}")
+            page.run("window.opened = true")
+            seen = set()
+
+            def finished():
+                seen.add(page["h1"].text.partition(" of ")[0])
+                return "Round 3" in page["h1"].text
+
+            page.until(finished, 600)
+            assert process.wait(600) == 0
+        assert page.run("return window.opened")
+        assert len(seen) >= 2
+        assert page.errors() == []
 
 
 def test_a_member_sees_its_own_account_and_no_other(chromium, at):

@@ -5,7 +5,17 @@ import pytest
 from verax.ledger import Book, Report
 from verax.verifier import verify
 
-from .conftest import CLINICS
+from .conftest import CLINICS, fill, make_tokens, served
+
+
+@pytest.fixture(params=["SQLite", "PostgreSQL"])
+def own(request, tmp_path):
+    """A console of one test alone, on either database."""
+    is_file = request.param == "SQLite"
+    path = tmp_path / "book.db" if is_file else request.getfixturevalue("postgres")()
+    with served(fill(path), tmp_path / "console") as found:
+        make_tokens(found)
+        yield found
 
 
 def test_a_deposit_is_booked_once_however_often_its_form_is_sent(own):

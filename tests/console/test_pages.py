@@ -21,7 +21,7 @@ from verax.ledger.export import export_book
 from verax.ledger.notes import OPERATOR, public_key
 from verax.ledger.statement import make_statement
 from verax.ledger.witness import Log, make_checkpoint, presence_proof
-from verax.mechanism import Audited, Openness, Policy, Price, Terms, Weights
+from verax.mechanism import Audited, FailurePolicy, Openness, Price, Terms, Weights
 from verax.verifier import verify
 
 from ..audit.report_fixture import make_audit
@@ -47,7 +47,11 @@ def test_a_statement_says_what_the_command_says(filled):
 
 
 #: What the absent cost: nothing, as much as the largest, or a fee.
-POLICIES = (Policy(), Policy(missing="largest"), Policy(missing="flat-fee", fee=0.3))
+POLICIES = (
+    FailurePolicy(),
+    FailurePolicy(missing="largest"),
+    FailurePolicy(missing="flat-fee", fee=0.3),
+)
 
 
 def closed_book(path, rounds=12, policy=POLICIES[0]):

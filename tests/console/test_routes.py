@@ -11,7 +11,7 @@ from verax.console.follow import key_of
 from verax.console.viewer import openness_warning
 from verax.ledger import Book
 
-from .conftest import BANKS, CLINICS, MIXED
+from .conftest import BANKS, CLINICS, MIXED, fill, make_tokens, served
 
 KINDS = (
     "", "no token", "unknown", "expired", "revoked", "of nobody", "of escrow",
@@ -152,6 +152,19 @@ def test_a_federation_that_is_open_shows_its_members_everything(at):
     assert at.get(receipts.format(2), "x").status_code == 403
     assert at.get(f"/api/v1/federations/{BANKS}/members/2/statement", "x").status_code == 403
     assert at.get(f"/api/v1/federations/{CLINICS}/export", "a").status_code == 403
+
+
+def test_a_book_on_postgresql_is_shown_as_the_same_book_on_sqlite(at, postgres, tmp_path):
+    """Every page, the API and the export, to the operator and to a member."""
+    changing = r'value="[0-9a-f]{32}"'  # what a form sends so that it books once
+    with served(fill(postgres()), tmp_path / "console", signer=at.console.signer) as other:
+        make_tokens(other)
+        for route in GETS:
+            if not isinstance(route, Stream):
+                for who in ("operator", "b"):
+                    one, two = (each.get(address(route), who) for each in (at, other))
+                    assert one.status_code == two.status_code, route.path
+                    assert re.sub(changing, "", one.text) == re.sub(changing, "", two.text)
 
 
 def test_the_openapi_document_lists_every_address_of_the_api(at):

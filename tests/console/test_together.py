@@ -51,14 +51,15 @@ def test_pages_are_told_what_a_form_has_read(tmp_path):
 
     async def told():
         with Book.open(path, read_only=True) as book:
-            library, news = Library(book), live.News()
-            following = asyncio.create_task(live.follow(library, news, 0.01))
+            library, news, stop = Library(book), live.News(), asyncio.Event()
+            following = asyncio.create_task(live.follow(library, news, 0.01, stop))
             await asyncio.sleep(0.05)
             upcoming = news.upcoming()
             post(path, 4)
             library.refresh()
             await asyncio.wait_for(upcoming.wait(), 60)
-            following.cancel()
+            stop.set()
+            await following
 
     asyncio.run(told())
 
@@ -68,10 +69,10 @@ def test_an_unexpected_error_is_said_and_ends_nothing(tmp_path, monkeypatch):
 
     async def told():
         with Book.open(path, read_only=True) as book:
-            library, news = Library(book), live.News()
+            library, news, stop = Library(book), live.News(), asyncio.Event()
             right = library.refresh
             monkeypatch.setattr(library, "refresh", lambda: 1 / 0)
-            following = asyncio.create_task(live.follow(library, news, 0.01))
+            following = asyncio.create_task(live.follow(library, news, 0.01, stop))
             while "ZeroDivisionError" not in library.find(CLINICS).problem:
                 await asyncio.sleep(0.01)
             monkeypatch.setattr(library, "refresh", right)
@@ -79,7 +80,8 @@ def test_an_unexpected_error_is_said_and_ends_nothing(tmp_path, monkeypatch):
             while library.problem or len(library.find(CLINICS).rounds) < 4:
                 await asyncio.sleep(0.01)
             assert not library.find(CLINICS).problem
-            following.cancel()
+            stop.set()
+            await following
 
     asyncio.run(asyncio.wait_for(told(), 60))
 

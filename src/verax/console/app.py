@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, Collection
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
@@ -168,11 +168,13 @@ def create_app(console: Console, hosts: Collection[str]) -> Shield:
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncGenerator[None]:
-        following = asyncio.create_task(live.follow(console.library, console.news, console.every))
+        stop = asyncio.Event()
+        following = asyncio.create_task(
+            live.follow(console.library, console.news, console.every, stop)
+        )
         yield
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
+        stop.set()
+        await following  # not cancelled: a thread that reads would outlive the book
 
     def refused(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500

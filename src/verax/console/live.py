@@ -43,10 +43,10 @@ class News:
         return self._event
 
 
-async def follow(library: Library, news: News, every: float) -> None:
-    """Read the book again and again, and tell everybody when it has grown or cannot be read."""
+async def follow(library: Library, news: News, every: float, stop: asyncio.Event) -> None:
+    """Read the book until told to stop, and tell everybody when it has grown or cannot be read."""
     told = library.news
-    while True:
+    while not stop.is_set():
         try:
             await run_in_threadpool(library.refresh)
         except Exception as error:  # whatever it is, the console goes on and says so
@@ -56,7 +56,8 @@ async def follow(library: Library, news: News, every: float) -> None:
         if library.news != told:
             told = library.news
             news.publish()
-        await asyncio.sleep(every)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), every)
 
 
 async def events(call: Call) -> Response:
