@@ -31,7 +31,7 @@ from verax.flower.local import LocalGrid
 from verax.ledger import Book
 from verax.ledger.evidence import evidence_key
 from verax.ledger.notes import OPERATOR, new_key, public_key
-from verax.mechanism import Evidence, SpotChecks
+from verax.mechanism import EvidenceTerms, SpotChecks
 from verax.spot.check import MemberFiles, check_member
 from verax.spot.commitment import commit
 from verax.spot.recompute import first_request
@@ -161,7 +161,7 @@ def main() -> None:
         terms = replace(
             audit.terms,
             members=members,
-            evidence=Evidence("required"),
+            evidence=EvidenceTerms("required"),
             spot=SpotChecks(key, fine, 100, 1e-6),  # so many that all rounds are recomputed
         )
         app = load_app(APP)

@@ -9,7 +9,7 @@ from flwr.app import Array, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAdam, FedAvg, FedMedian
 
 from verax.flower import PaidStrategy
-from verax.mechanism import Policy, Weights
+from verax.mechanism import FailurePolicy, Weights
 
 from .grid import (
     But,
@@ -376,7 +376,7 @@ def failed(request, after):
 def test_an_error_costs_what_silence_costs(run):
     paid = {}
     for name, other in (("error", failed), ("missing", lambda request, after: None)):
-        agreed = terms(policy=Policy(missing="largest"))
+        agreed = terms(policy=FailurePolicy(missing="largest"))
         ran = run(But(1, other), agreed=agreed, federation=name)
         assert ran.marked("statuses") == {"client-1": name}
         paid[name] = ran.column("payments")["client-1"]
@@ -468,7 +468,7 @@ def test_a_reason_of_a_megabyte_is_cut(run):
 
 
 def test_old_terms_are_refused_and_the_difference_is_named(book):
-    old, new = terms(0.5), terms(0.25, policy=Policy(missing="largest"))
+    old, new = terms(0.5), terms(0.25, policy=FailurePolicy(missing="largest"))
     book.create_federation("federation", old)
     book.change_terms("federation", new, from_round=7)
     message = (

@@ -157,9 +157,11 @@ def test_a_listed_member_that_is_away_is_missing(run, book):
 def test_members_that_were_not_asked_are_not_charged_for_being_missing(run):
     from flwr.serverapp.strategy import FedAvg
 
-    from verax.mechanism import Policy
+    from verax.mechanism import FailurePolicy
 
-    agreed = listed("client-0", "client-1", "client-2", policy=Policy(missing="flat-fee", fee=1.0))
+    agreed = listed(
+        "client-0", "client-1", "client-2", policy=FailurePolicy(missing="flat-fee", fee=1.0)
+    )
     with pytest.raises(ValueError, match="connected but not asked in round 1"):
         run(agreed=agreed, strategy=FedAvg(fraction_train=0.4, min_train_nodes=2))
 

@@ -13,7 +13,7 @@ from verax.ledger import Book, Report
 from verax.ledger.evidence import evidence_key
 from verax.ledger.export import export_book
 from verax.ledger.notes import OPERATOR, new_key, public_key
-from verax.mechanism import Evidence, Terms
+from verax.mechanism import EvidenceTerms, Terms
 from verax.verifier import verify
 from verax.verifier.pack import packed
 
@@ -61,7 +61,7 @@ def test_a_member_proves_what_it_sent_and_how_it_was_booked(tmp_path):
     folder.mkdir()
     operator = new_key(folder / "operator.pem")
     keys = [new_key(folder / f"member{i}.pem") for i in range(3)]
-    named = Evidence("required", str(public_key(operator, "operator", OPERATOR)))
+    named = EvidenceTerms("required", str(public_key(operator, "operator", OPERATOR)))
     terms = replace(Terms.load(APP / "terms.toml"), evidence=named)
     (folder / "terms.toml").write_text(terms.to_toml())
     with Federation(folder) as federation:

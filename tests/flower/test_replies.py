@@ -7,7 +7,7 @@ import pytest
 from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDict
 from flwr.serverapp.strategy import FedAvg, FedMedian
 
-from verax.mechanism import Policy, Weights
+from verax.mechanism import FailurePolicy, Weights
 
 from .grid import But, Honest, LocalGrid, model, nodes, numpy_of, record_of, reply_to, terms
 
@@ -174,7 +174,7 @@ class Skipping(Honest):
 
 @pytest.mark.parametrize(
     ("policy", "paid"),
-    [(Policy(rejected="excuse"), 0.0), (Policy(rejected="flat-fee", fee=4.0), 4.0)],
+    [(FailurePolicy(rejected="excuse"), 0.0), (FailurePolicy(rejected="flat-fee", fee=4.0), 4.0)],
 )
 def test_the_policy_of_the_terms_is_what_a_rejected_update_costs(policy, paid, run):
     ran = run(But(1, spoiled(np.nan)), agreed=terms(policy=policy))
@@ -196,7 +196,7 @@ def grid_error(request, after):
 @pytest.mark.parametrize("other", [failed, grid_error])
 def test_an_error_reply(other, run, caplog):
     caplog.set_level(logging.INFO, "flwr")
-    fee = Policy(error="flat-fee", fee=2.0)
+    fee = FailurePolicy(error="flat-fee", fee=2.0)
     ran = run(But(1, other), agreed=terms(policy=fee))
     assert ran.marked("statuses") == {"client-1": "error"}
     assert ran.column("payments")["client-1"] == pytest.approx(2.0)
@@ -207,7 +207,7 @@ def test_an_error_reply(other, run, caplog):
 
 
 def test_no_reply(run):
-    fee = Policy(missing="flat-fee", fee=2.0)
+    fee = FailurePolicy(missing="flat-fee", fee=2.0)
     ran = run(But(1, lambda request, after: None), agreed=terms(policy=fee))
     assert ran.marked("statuses") == {"client-1": "missing"}
     assert ran.column("payments")["client-1"] == pytest.approx(2.0)

@@ -16,7 +16,7 @@ from verax.flower.identity import fingerprint
 from verax.ledger.evidence import evidence_key
 from verax.ledger.notes import OPERATOR, load_key, new_key, public_key
 from verax.ledger.witness import check_presence
-from verax.mechanism import Evidence, Weights
+from verax.mechanism import EvidenceTerms, Weights
 
 from .grid import (
     Honest,
@@ -55,7 +55,7 @@ def federation(book, tmp_path):
 
     def create(signed="required", without=(), receipts=True, **kwargs):
         name = str(public_key(operator, "operator", OPERATOR)) if receipts else ""
-        agreed = terms(evidence=Evidence(signed, name), **kwargs)
+        agreed = terms(evidence=EvidenceTerms(signed, name), **kwargs)
         book.create_federation("federation", agreed)
         for i, key in enumerate(keys):
             own = None if i in without else evidence_key(key)

@@ -7,7 +7,7 @@ import pytest
 from flwr.serverapp import strategy as flower
 
 from verax.flower import PaidStrategy
-from verax.mechanism import Policy, Weights
+from verax.mechanism import FailurePolicy, Weights
 
 from .grid import But, Honest, LocalGrid, model, nodes, numpy_of, reply_to, terms
 
@@ -160,7 +160,7 @@ def test_scaling_by_three_costs_nine_times_the_honest_norm(run, book):
 
 def test_a_strategy_that_uses_no_update_charges_nobody(run):
     bulyan = flower.Bulyan(num_malicious_nodes=2)  # needs eleven replies
-    ran = run(strategy=bulyan, agreed=terms(policy=Policy(error="flat-fee", fee=1.0)))
+    ran = run(strategy=bulyan, agreed=terms(policy=FailurePolicy(error="flat-fee", fee=1.0)))
     assert not any(ran.content()["amounts"])
     assert set(ran.marked("reasons").values()) == {"the strategy used no update"}
     np.testing.assert_array_equal(

@@ -15,7 +15,7 @@ from flwr.serverapp.strategy import FedAvg
 from verax.flower import PaidStrategy, identified, run_in_process
 from verax.flower.names import match_names
 from verax.ledger import Book
-from verax.mechanism import Arrays, Audited, Policy, Price, Terms, Weights
+from verax.mechanism import Arrays, Audited, FailurePolicy, Price, Terms, Weights
 from verax.verifier import verify
 
 from .grid import (
@@ -131,7 +131,7 @@ def test_trap_10_a_norm_outside_the_band_is_a_warning_in_the_first_three_rounds(
 
 
 def test_trap_10_with_stop_nothing_is_charged(run, book):
-    stop = agreed(policy=Policy(outside="stop"))
+    stop = agreed(policy=FailurePolicy(outside="stop"))
     with pytest.raises(ValueError, match=r'client-1 sent .* 2 to 18, .*"stop": nothing is charged'):
         run(larger(10), agreed=stop)
     assert book.rounds("federation") == []

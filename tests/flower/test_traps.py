@@ -9,7 +9,7 @@ from flwr.app import Array, Error, Message
 from flwr.serverapp.strategy import FedAvg, FedMedian
 
 from verax.flower import PaidStrategy
-from verax.mechanism import Policy
+from verax.mechanism import FailurePolicy
 
 from .grid import But, Honest, LocalGrid, model, nodes, numpy_of, reply_to, terms
 
@@ -81,7 +81,7 @@ def test_trap_3_odd_metric_keys_do_not_stop_the_run(run):
     ],
 )
 def test_trap_4_silence_errors_and_nan_cost_what_the_policy_says(other, status, run):
-    agreed = terms(policy=Policy("flat-fee", "flat-fee", "flat-fee", 3.0))
+    agreed = terms(policy=FailurePolicy("flat-fee", "flat-fee", "flat-fee", 3.0))
     ran = run(But(1, other), agreed=agreed)
     assert ran.marked("statuses") == {"client-1": status}
     assert ran.column("payments")["client-1"] == pytest.approx(3.0)

@@ -14,7 +14,7 @@ from verax.ledger import Book, Report, Transfer, tree
 from verax.ledger.export import export_book
 from verax.ledger.notes import WITNESS, Checkpoint, Note, cosign, public_key
 from verax.ledger.witness import make_checkpoint, read_log
-from verax.mechanism import Changes, Policy, Price, Terms, Weights
+from verax.mechanism import Changes, FailurePolicy, Price, Terms, Weights
 
 OPERATOR_KEY = Ed25519PrivateKey.from_private_bytes(b"\1" * 32)
 WITNESSES = {name: Ed25519PrivateKey.from_private_bytes(name[:1].encode() * 32) for name in
@@ -72,7 +72,7 @@ def closed_book(path):
             members=("c", "a", "b"),
             allowances=((0.5, -0.25, -0.25),),
             weights=Weights("fixed", (1.0, 2.0, 3.0)),
-            policy=Policy("flat-fee", "largest", "excuse", 0.7),
+            policy=FailurePolicy("flat-fee", "largest", "excuse", 0.7),
             scale=4,
         )
         book.change_terms("banks", own, from_round=2)  # 6

@@ -11,12 +11,12 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from forgeries import insert, put
 
 from verax.ledger import Book, Report
-from verax.ledger.evidence import Subject, evidence_key, make_statement
+from verax.ledger.evidence import StatementSubject, evidence_key, make_statement
 from verax.ledger.money import to_units
 from verax.ledger.notes import OPERATOR, public_key
 from verax.ledger.round import Models
 from verax.ledger.spot import opening_hash
-from verax.mechanism import Evidence, Price, Statistics, Terms, charge, effective_weights
+from verax.mechanism import EvidenceTerms, Price, Statistics, Terms, charge, effective_weights
 
 MEMBERS = {
     name: Ed25519PrivateKey.from_private_bytes(name.encode() * 32) for name in ("a", "b", "c")
@@ -32,7 +32,7 @@ def digest(text):
 
 
 def signed_terms(signed="required", price=0.5, operator=OPERATOR_TEXT):
-    evidence = Evidence(signed, operator)
+    evidence = EvidenceTerms(signed, operator)
     return Terms(Price.constant(price), currency="EUR", scale=2, evidence=evidence)
 
 
@@ -41,7 +41,7 @@ def signed_reports(book, t, norms, run="first"):
     terms = book.terms("clinics", t, run)
     version = next(v for v in book.versions("clinics") if v.terms == terms)
     opening = opening_hash(book.state("clinics"), run, t)
-    subject = Subject("clinics", run, t, version.hash, digest(f"model {t}"), opening)
+    subject = StatementSubject("clinics", run, t, version.hash, digest(f"model {t}"), opening)
     counts = [EXAMPLES[name] for name in norms]
     effective = effective_weights(counts).tolist()
     return [
@@ -108,7 +108,7 @@ def signed_by(key):
 
     def forge(records):
         r = records[4]
-        subject = Subject("clinics", r["run"], r["round"], r["terms"], r["model_before"])
+        subject = StatementSubject("clinics", r["run"], r["round"], r["terms"], r["model_before"])
         r["statements"]["1"] = list(make_statement(key, subject, digest("other"), 4.0, 10))
 
     return forge

@@ -14,7 +14,7 @@ from verax.ledger import Book, Report, SpotReport
 from verax.ledger.evidence import evidence_key
 from verax.ledger.notes import OPERATOR, public_key
 from verax.ledger.spot_booking import sign_report
-from verax.mechanism import Evidence, Price, SpotChecks, Terms
+from verax.mechanism import EvidenceTerms, Price, SpotChecks, Terms
 
 AUDITOR = Ed25519PrivateKey.from_private_bytes(b"u" * 32)
 AUDITOR_TEXT = str(public_key(AUDITOR, "auditor", OPERATOR))
@@ -33,7 +33,7 @@ def spot_terms(**changes):
     """The rounds from the third on with ten times the price; three draws for each member."""
     price = Price(values=((0.1,), (1.0,)), starts=(1, 3), rounds=5)
     spot = SpotChecks(AUDITOR_TEXT, fine=10.0, rounds=3, tolerance=1e-3, **FEES)
-    settings = {"evidence": Evidence("required", OPERATOR_TEXT), "spot": spot} | changes
+    settings = {"evidence": EvidenceTerms("required", OPERATOR_TEXT), "spot": spot} | changes
     return Terms(price, currency="EUR", scale=2, **settings)
 
 

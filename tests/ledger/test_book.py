@@ -4,7 +4,7 @@ import pytest
 from books import norms
 
 from verax.ledger import Book, BookError, Report, Transfer
-from verax.mechanism import Policy, Price, Statistics, Terms, Weights, charge
+from verax.mechanism import FailurePolicy, Price, Statistics, Terms, Weights, charge
 from verax.verifier import verify
 
 
@@ -169,7 +169,7 @@ def test_own_prices_follow_the_order_of_the_terms_not_of_the_book(book):
         Price(((1.0, 2.0, 4.0),)),
         members=("z", "North", "x"),
         allowances=((0.5, -0.25, -0.25),),
-        policy=Policy(missing="flat-fee", fee=3.0),
+        policy=FailurePolicy(missing="flat-fee", fee=3.0),
         currency="EUR",
         scale=2,
     )
@@ -319,7 +319,10 @@ def test_two_books_see_each_other(url, terms):
             r"10, must be at most 9\.22337 at scale 18",
         ),
         (Terms(Price.discounted(1e13, 0.1, 5)), "price is 1e\\+13"),
-        (Terms(Price.constant(1.0), policy=Policy("flat-fee", fee=1e20)), r"policy\.fee is 1e\+20"),
+        (
+            Terms(Price.constant(1.0), policy=FailurePolicy("flat-fee", fee=1e20)),
+            r"policy\.fee is 1e\+20",
+        ),
         (
             Terms(Price.constant(1.0), members=("a", "b"), allowances=((1e20, -1e20),)),
             r"allowance is 1e\+20",

@@ -6,7 +6,7 @@ from books import forged
 
 from verax.ledger import Book, BookError, Report
 from verax.ledger.export import export_book, import_book
-from verax.mechanism import BUILT_IN, Policy, Price, Terms, Weights, rule_named
+from verax.mechanism import BUILT_IN, FailurePolicy, Price, Terms, Weights, rule_named
 from verax.verifier import verify
 
 ACTIONS = ("excuse", "flat-fee", "largest")
@@ -36,7 +36,7 @@ def test_every_rule_is_verified(path, rule):
                 rule=rule,
                 members=tuple("edcba") if closed else (),
                 allowances=((0.5, -0.2, 0.1, -0.3, -0.1),) if own else (),
-                policy=Policy(*rng.choice(ACTIONS, 3).tolist(), fee=0.77),
+                policy=FailurePolicy(*rng.choice(ACTIONS, 3).tolist(), fee=0.77),
                 weights=Weights("equal"),
                 scale=int(rng.integers(0, 9)),
             )

@@ -16,7 +16,7 @@ from verax.ledger import Book, Report
 from verax.ledger.export import export_book, import_book
 from verax.ledger.settlement import settle
 from verax.ledger.statement import make_statement, to_csv, to_html, to_json
-from verax.mechanism import Arrays, Audited, Policy, Price, Terms
+from verax.mechanism import Arrays, Audited, FailurePolicy, Price, Terms
 from verax.verifier import verify
 
 ROUNDS = 300
@@ -75,7 +75,10 @@ def exported(big):
 def big(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("big") / "book.db")
     terms = Terms(
-        Price.constant(0.5), policy=Policy(error="flat-fee", fee=3.0), currency="EUR", scale=4
+        Price.constant(0.5),
+        policy=FailurePolicy(error="flat-fee", fee=3.0),
+        currency="EUR",
+        scale=4,
     )
     with Book.create(path) as book:
         book.create_federation("net", terms)
@@ -167,7 +170,7 @@ def test_terms_that_say_what_was_audited_are_exported_verified_and_imported(tmp_
     )
     agreed = Terms(
         Price.constant(0.5),
-        policy=Policy(outside="stop"),
+        policy=FailurePolicy(outside="stop"),
         arrays=Arrays(("*.counter",)),
         audited=audited,
     )

@@ -20,7 +20,7 @@ from signed_book import (
 )
 
 from verax.ledger import Book, Report, tree
-from verax.ledger.evidence import Subject, evidence_key, signed_text
+from verax.ledger.evidence import StatementSubject, evidence_key, signed_text
 from verax.ledger.export import export_book
 from verax.ledger.witness import Log, make_checkpoint, presence_proof
 from verax.mechanism import effective_weights
@@ -44,7 +44,7 @@ def evidence(path, file, **changes):
     with Book.open(path, read_only=True) as book:
         for sequence in (5, 7, 8):
             r = book.record("clinics", sequence).body
-            subject = Subject("clinics", r.run, r.round, r.terms, r.model_before)
+            subject = StatementSubject("clinics", r.run, r.round, r.terms, r.model_before)
             sent, norm, examples, signature = r.statements[1]
             text = signed_text(subject, sent, norm, examples).decode()
             lines.append(

@@ -14,7 +14,7 @@ from verax.ledger import Book, Report
 from verax.ledger.export import export_book, import_book
 from verax.ledger.own_rules import measures_of
 from verax.ledger.statement import make_statement, to_html
-from verax.mechanism import Policy, Price, Terms
+from verax.mechanism import FailurePolicy, Price, Terms
 from verax.verifier import verify
 
 NAME = "rules_of_the_clinics"
@@ -78,7 +78,7 @@ def book(folder):
                 rule=f"{NAME}:{name}",
                 members=MEMBERS,
                 allowances=((0.5, -0.2, -0.2, -0.1),),
-                policy=Policy("excuse", "largest", "flat-fee", 0.7),
+                policy=FailurePolicy("excuse", "largest", "flat-fee", 0.7),
                 scale=4,
             )
             opened.change_terms("clinics", own, from_round=first)

@@ -25,7 +25,7 @@ from verax.ledger import Book, BookError
 from verax.ledger.export import import_book
 from verax.ledger.notes import WITNESS, Note, cosign, public_key
 from verax.ledger.witness import make_checkpoint, read_log
-from verax.mechanism import Changes, Evidence, effective_weights
+from verax.mechanism import Changes, EvidenceTerms, effective_weights
 from verax.mechanism.spot_checks import draw_rounds
 from verax.verifier import verify
 
@@ -254,6 +254,6 @@ def test_the_value_of_a_beacon_has_one_form(book, value):
 
 def test_terms_with_spot_checks_need_signed_statements():
     with pytest.raises(ValueError, match=r"write evidence.signed = \"required\""):
-        spot_terms(evidence=Evidence("none"))
+        spot_terms(evidence=EvidenceTerms("none"))
     terms = spot_terms()
     assert type(terms).from_toml(terms.to_toml()) == terms

@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 
 from verax.mechanism import (
     BUILT_IN,
-    Policy,
+    FailurePolicy,
     Price,
     SquaredNorm,
     Statistics,
@@ -41,7 +41,7 @@ def statistics_for(rule, norms):
 def test_every_mixture_balances(norms, data, actions, rule):
     n = len(norms)
     statuses = data.draw(st.lists(st.sampled_from(STATUSES), min_size=n, max_size=n))
-    terms = Terms(Price.constant(2.0), rule=rule, policy=Policy(*actions, fee=7.0))
+    terms = Terms(Price.constant(2.0), rule=rule, policy=FailurePolicy(*actions, fee=7.0))
     found = charge(terms, 1, statistics_for(rule, norms), statuses).amounts
     assert abs(found.sum()) <= 1e-9 * (1 + max(norms))
 
@@ -55,7 +55,7 @@ def test_excused_members_are_simply_absent(statuses):
 
 
 def test_a_flat_fee_is_shared_by_the_participants():
-    terms = Terms(Price.constant(1.0), policy=Policy(missing="flat-fee", fee=3.0))
+    terms = Terms(Price.constant(1.0), policy=FailurePolicy(missing="flat-fee", fee=3.0))
     found = charge(terms, 1, Statistics([4.0, 2.0, 0.0]), ["ok", "ok", "missing"]).amounts
     assert_allclose(found, [2 - 1.5, -2 - 1.5, 3.0])
     nobody = charge(terms, 1, Statistics([0.0, 0.0]), ["missing", "missing"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from verax.mechanism import BUILT_IN, Arrays, Audited, Blocks, Policy, Price, Terms, Weights
+from verax.mechanism import BUILT_IN, Arrays, Audited, Blocks, FailurePolicy, Price, Terms, Weights
 
 amount = st.floats(0, 1e6)
 AUDITED = Audited(
@@ -44,7 +44,9 @@ def terms(draw):
         allowances=allowance,
         weights=draw(st.sampled_from([Weights(), Weights("equal"), Weights("fixed", (2.0,) * n)])),
         policy=draw(
-            st.sampled_from([Policy(), Policy("flat-fee", "excuse", "largest", 2.5, "stop")])
+            st.sampled_from(
+                [FailurePolicy(), FailurePolicy("flat-fee", "excuse", "largest", 2.5, "stop")]
+            )
         ),
         currency=draw(st.sampled_from(["EUR", "credits", "¥ “quoted” #"])),
         scale=draw(st.integers(0, 18)),

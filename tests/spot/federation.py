@@ -19,11 +19,11 @@ from verax.apps.app import FlowerApp, load_app
 from verax.flower import PaidStrategy, misreport, prescribed, signed
 from verax.flower.local import LocalGrid
 from verax.flower.randomness import is_training, seeded
-from verax.game import Policy, Scale
+from verax.game import FailurePolicy, Scale
 from verax.ledger import Book
 from verax.ledger.evidence import evidence_key
 from verax.ledger.notes import OPERATOR, new_key, public_key
-from verax.mechanism import Evidence, Price, SpotChecks, Terms
+from verax.mechanism import EvidenceTerms, Price, SpotChecks, Terms
 from verax.spot.check import MemberFiles, check_member
 from verax.spot.commitment import commit
 from verax.spot.recompute import first_request
@@ -39,7 +39,7 @@ def terms_of(fine=10.0, draws=200, tolerance=0.0, **settings):
     price = Price(values=((1.0,), (2.0,), (4.0,)), starts=(1, 3, 4), rounds=ROUNDS)
     fees = {"refused": 50.0, "mismatch": 60.0, "missing": 70.0}
     spot = SpotChecks(AUDITOR_TEXT, fine, draws, tolerance, **fees)
-    return Terms(price, evidence=Evidence("required"), spot=spot, **settings)
+    return Terms(price, evidence=EvidenceTerms("required"), spot=spot, **settings)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def reporting(which):
 
 LIES = {
     "scale 1.05": reporting(Scale(1.05)),
-    "own momentum": reporting(Policy(memory=0.8, own=(1.0,))),
+    "own momentum": reporting(FailurePolicy(memory=0.8, own=(1.0,))),
     "full batch": full_batch,
     "label flips": other_patients(_flipped),
     "another seed": another_seed,

@@ -18,7 +18,7 @@ from verax.apps.app import load_app
 from verax.ledger import Book
 from verax.ledger.evidence import evidence_key
 from verax.ledger.notes import OPERATOR, new_key, public_key
-from verax.mechanism import Evidence, SpotChecks, Terms
+from verax.mechanism import EvidenceTerms, SpotChecks, Terms
 from verax.spot.check import MemberFiles
 from verax.spot.commitment import commit
 from verax.verifier import verify
@@ -44,7 +44,7 @@ def test_members_of_a_real_federation_are_checked(tmp_path):
     auditor = new_key(folder / "auditor.pem")
     keys = [new_key(folder / f"member{i}.pem") for i in range(3)]
     spot = SpotChecks(str(public_key(auditor, "auditor", OPERATOR)), 10.0, 100, 1e-6)
-    terms = replace(Terms.load(APP / "terms.toml"), evidence=Evidence("required"), spot=spot)
+    terms = replace(Terms.load(APP / "terms.toml"), evidence=EvidenceTerms("required"), spot=spot)
     (folder / "terms.toml").write_text(terms.to_toml())
     config = {
         "num_server_rounds": 2,

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from verax.files import rename, sync_folder, write_with
 from verax.flower.log import log
 from verax.ledger import Report
-from verax.ledger.forms import Statement
+from verax.ledger.forms import SignedStatement
 from verax.ledger.round import Models
 from verax.text import shown
 
@@ -154,7 +154,7 @@ class Checkpoints:
 
 def _report(table: dict[str, Any]) -> Report:
     statement = table.pop("statement")
-    return Report(**table, statement=None if statement is None else Statement(*statement))
+    return Report(**table, statement=None if statement is None else SignedStatement(*statement))
 
 
 def _json_array(value: Any) -> NDArray[np.uint8]:

@@ -14,7 +14,7 @@ from verax.flower.receipts import Receipts
 from verax.flower.replies import SentModel
 from verax.flower.statements import REQUEST, Signatures, what_to_sign
 from verax.ledger import Book
-from verax.ledger.evidence import Subject
+from verax.ledger.evidence import StatementSubject
 from verax.mechanism import Terms
 
 
@@ -63,7 +63,7 @@ class ServerEvidence:
         opening = ""
         if version.terms.spot is not None:
             opening = self._book.opening(self._federation, run, round_).hash
-        subject = Subject(self._federation, run, round_, version.hash, before, opening)
+        subject = StatementSubject(self._federation, run, round_, version.hash, before, opening)
         keys = {account.member: account.key for account in self._book.members(self._federation)}
         return Signatures(subject, keys, evidence.signed == "required", count_key)
 

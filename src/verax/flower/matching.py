@@ -14,7 +14,7 @@ from verax.flower.identity import Member, Roster
 from verax.flower.log import log
 from verax.flower.mods import take_partition
 from verax.flower.replies import Reply, SentModel
-from verax.ledger.forms import Statement
+from verax.ledger.forms import SignedStatement
 from verax.mechanism import Terms
 
 _SUPERLINK = 1  # the node id of errors that the grid itself makes
@@ -52,7 +52,7 @@ class Asked(Request):
     norm: float = math.nan
     weight: float = 1.0
     effective: float = 1.0
-    statement: Statement | None = None
+    statement: SignedStatement | None = None
 
     @property
     def effective_norm(self) -> float:

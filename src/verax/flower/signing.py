@@ -19,7 +19,7 @@ from verax.flower.randomness import SEED_RECORD, is_training
 from verax.flower.replies import SentModel, check_reply
 from verax.flower.statements import REQUEST, STATEMENT, as_record
 from verax.ledger import BookError
-from verax.ledger.evidence import Subject, evidence_key, make_statement, signed_text
+from verax.ledger.evidence import StatementSubject, evidence_key, make_statement, signed_text
 from verax.ledger.notes import OPERATOR, PublicKey, load_key
 from verax.ledger.witness import check_presence
 from verax.mechanism import Terms, squared_norms
@@ -89,7 +89,7 @@ class _Signer:
             log.warning("Verax: this update will be rejected and is not signed: %s", checked.reason)
             return
         norm = float(squared_norms(sent.charged, [checked.arrays])[0])
-        subject = Subject(
+        subject = StatementSubject(
             str(self._told["federation"]),
             str(self._told["run"]),
             int(self._told["round"]),

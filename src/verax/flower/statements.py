@@ -17,7 +17,13 @@ from verax.flower.log import log
 from verax.flower.matching import Asked
 from verax.flower.metrics import stated_examples
 from verax.flower.replies import rejected
-from verax.ledger.evidence import Statement, Subject, is_near, is_signed, read_statement
+from verax.ledger.evidence import (
+    SignedStatement,
+    StatementSubject,
+    is_near,
+    is_signed,
+    read_statement,
+)
 
 #: The record of a request that says what to sign, and of a reply with the statement.
 REQUEST, STATEMENT = "verax.round", "verax.statement"
@@ -44,7 +50,7 @@ def what_to_sign(
     )
 
 
-def as_record(statement: Statement) -> ConfigRecord:
+def as_record(statement: SignedStatement) -> ConfigRecord:
     """A statement as a part of a reply."""
     return ConfigRecord(statement._asdict())
 
@@ -68,7 +74,7 @@ class Signatures:
         count_key: the metric that is the example count.
     """
 
-    subject: Subject
+    subject: StatementSubject
     keys: Mapping[str, str | None]
     required: bool
     count_key: str | None

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from numpy.typing import NDArray
 
-from verax.learning.round import Memory, RoundRecord
+from verax.learning.round import Memory, RoundMeasurements
 from verax.mechanism import Statistics
 
 Numbers = NDArray[np.float32]
@@ -74,6 +74,6 @@ class Outcome:
         return np.where((where == 0) & ~ended, self.first + rounds, where)
 
 
-def joined_records(records: Sequence[RoundRecord]) -> RoundRecord:
+def joined_records(records: Sequence[RoundMeasurements]) -> RoundMeasurements:
     """Records of consecutive segments, (R, T', …) each, as one."""
     return jax.tree.map(lambda *parts: np.concatenate(parts, axis=1), *records)

@@ -37,7 +37,7 @@ GRAM_LIMIT = 64
 _TAKE_TURNS = 1 << 16
 
 
-class RoundRecord(NamedTuple):
+class RoundMeasurements(NamedTuple):
     """What is recorded of a round."""
 
     statistics: Statistics[Array]
@@ -75,7 +75,7 @@ class RoundResult(NamedTuple):
 
     params: Any
     memory: Memory | None
-    record: RoundRecord
+    record: RoundMeasurements
     averages: Any = None
 
 
@@ -159,7 +159,7 @@ def federated_round(
     if maker is not None:
         memory = Memory(server_move(protocol, aggregate), own_memory)
     after = server_step(protocol, params, aggregate)
-    return RoundResult(after, memory, RoundRecord(statistics, losses), averages)
+    return RoundResult(after, memory, RoundMeasurements(statistics, losses), averages)
 
 
 def client_updates(

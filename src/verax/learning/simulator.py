@@ -35,7 +35,7 @@ from verax.learning.round import (
     Deviation,
     LocalWork,
     Memory,
-    RoundRecord,
+    RoundMeasurements,
     RoundResult,
     Smoothing,
     federated_round,
@@ -135,8 +135,8 @@ class Simulator:
         *,
         until: int | None = None,
         evaluate_every: int = 0,
-        after_segment: Callable[[TrainingState, list[RoundRecord], int], None] | None = None,
-        done: Sequence[RoundRecord] = (),
+        after_segment: Callable[[TrainingState, list[RoundMeasurements], int], None] | None = None,
+        done: Sequence[RoundMeasurements] = (),
     ) -> Outcome:
         """Run R behaviours from a state to the last round (or `until`).
 
@@ -261,7 +261,7 @@ class Simulator:
         key: Array,
         *,
         reporting: Reporting | None,
-    ) -> tuple[tuple[Any, Memory | None, Any], RoundRecord]:
+    ) -> tuple[tuple[Any, Memory | None, Any], RoundMeasurements]:
         """A segment of rounds; models, memories and averages are carried from round to round."""
         # A run by itself is computed without the axis of the runs: the CNN is then 1.2 times
         # (FedSGD) to 1.3 times (FedAvg) as fast, because XLA carries no axis of length 1 along.
@@ -271,7 +271,7 @@ class Simulator:
             carried, clients = jax.tree.map(lambda x: x[0], (carried, clients))
             per_run = jax.tree.map(lambda x: x[:, 0], per_run)
 
-        def step(carry: Any, now: Any) -> tuple[Any, RoundRecord]:
+        def step(carry: Any, now: Any) -> tuple[Any, RoundMeasurements]:
             shared, own = now
             one_round: Any = partial(self._round, reporting, key, shared)
             result: RoundResult = (one_round if alone else jax.vmap(one_round))(
@@ -288,7 +288,7 @@ class Simulator:
 
     def _segment(
         self, inputs: RunInputs, state: TrainingState, length: int
-    ) -> tuple[TrainingState, RoundRecord]:
+    ) -> tuple[TrainingState, RoundMeasurements]:
         (params, memory, averages), record = self._advance(
             (state.params, state.memory, state.averages),
             inputs.segment(state.round, length),

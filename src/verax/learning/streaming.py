@@ -29,7 +29,7 @@ from verax.learning.round import (
     LocalWork,
     Memory,
     MessageMaker,
-    RoundRecord,
+    RoundMeasurements,
     RoundResult,
     client_update,
     client_updates,
@@ -143,7 +143,7 @@ def streamed_round(
         total = _block_by_block(protocol.aggregator, params, chunks, chunk_of, count, limits)
     if maker is not None:
         memory = Memory(server_move(protocol, total), memory)
-    record = RoundRecord(statistics, losses)
+    record = RoundMeasurements(statistics, losses)
     return RoundResult(server_step(protocol, params, total), memory, record)
 
 

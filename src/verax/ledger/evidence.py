@@ -32,7 +32,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from verax.ledger import forms
 from verax.ledger.engine import BookError
-from verax.ledger.forms import Statement
+from verax.ledger.forms import SignedStatement
 from verax.ledger.notes import is_valid, unbase64
 from verax.ledger.records import RoundRecord
 from verax.mechanism import Terms, effective_weights
@@ -41,7 +41,7 @@ from verax.mechanism import Terms, effective_weights
 TOLERANCE = 1e-6
 
 
-class Subject(NamedTuple):
+class StatementSubject(NamedTuple):
     """What all statements of a round share; `received` is the digest of the model before it.
 
     `opening` is the hash of the record that opened the round; empty without spot checks.
@@ -55,7 +55,7 @@ class Subject(NamedTuple):
     opening: str = ""
 
 
-def signed_text(subject: Subject, sent: str, norm: str, examples: int) -> bytes:
+def signed_text(subject: StatementSubject, sent: str, norm: str, examples: int) -> bytes:
     """The bytes that a member signs."""
     lines = (
         "verax-statement/v1",
@@ -73,21 +73,21 @@ def signed_text(subject: Subject, sent: str, norm: str, examples: int) -> bytes:
 
 
 def make_statement(
-    key: Ed25519PrivateKey, subject: Subject, sent: str, norm: float, examples: int
-) -> Statement:
+    key: Ed25519PrivateKey, subject: StatementSubject, sent: str, norm: float, examples: int
+) -> SignedStatement:
     """A member's signed statement."""
     text = signed_text(subject, sent, repr(norm), examples)
-    return Statement(sent, repr(norm), examples, b64encode(key.sign(text)).decode())
+    return SignedStatement(sent, repr(norm), examples, b64encode(key.sign(text)).decode())
 
 
-def read_statement(table: Mapping[str, Any]) -> Statement:
+def read_statement(table: Mapping[str, Any]) -> SignedStatement:
     """A statement from a table of its fields; raises ValueError if it is none."""
-    if set(table) != set(Statement._fields):
+    if set(table) != set(SignedStatement._fields):
         raise ValueError("its statement has missing or unknown fields")
-    return forms.statement([table[name] for name in Statement._fields])
+    return forms.statement([table[name] for name in SignedStatement._fields])
 
 
-def is_signed(statement: Statement, subject: Subject, key: str) -> bool:
+def is_signed(statement: SignedStatement, subject: StatementSubject, key: str) -> bool:
     """Whether the member with this public key, in base64, signed the statement."""
     sent, norm, examples, signature = statement
     text = signed_text(subject, sent, norm, examples)
@@ -143,7 +143,9 @@ def check_statements(
             raise BookError(f"{name}: account {number} signed another example count")
         key = keys.get(number)
         before = record.model_before or ""
-        subject = Subject(federation, record.run, record.round, record.terms, before, opening)
+        subject = StatementSubject(
+            federation, record.run, record.round, record.terms, before, opening
+        )
         if key is None or (signatures and not is_signed(statement, subject, key)):
             raise BookError(f"{name}: the statement of account {number} has no valid signature")
 

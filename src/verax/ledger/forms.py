@@ -26,7 +26,7 @@ _FIELD = 2**255 - 19  # the coordinates of points on Ed25519's curve are below t
 Check = Callable[[Any], Any]
 
 
-class Statement(NamedTuple):
+class SignedStatement(NamedTuple):
     """A member's statement as a round's record holds it; see `verax.ledger.evidence`.
 
     Attributes:
@@ -181,12 +181,12 @@ def outcome(value: Any) -> str:
     return value
 
 
-def statement(value: Any) -> Statement:
+def statement(value: Any) -> SignedStatement:
     """What a member signed, and its signature."""
     if type(value) is not list or len(value) != 4:
         raise ValueError(f"holds {_short(value)}, must be sent, norm, examples and signature")
     sent, norm, examples, signature = value
-    return Statement(
+    return SignedStatement(
         digest(sent), real_text(norm), whole(0, 2**53)(examples), base64(64)(signature)
     )
 

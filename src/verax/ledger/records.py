@@ -19,7 +19,7 @@ from math import inf
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 from verax.ledger import forms
-from verax.ledger.forms import Statement
+from verax.ledger.forms import SignedStatement
 from verax.ledger.money import MAX_AMOUNT
 
 #: The version of this format.
@@ -155,7 +155,7 @@ class RoundRecord:
     model_before: Annotated[str | None, forms.or_none(forms.digest)]
     model_after: Annotated[str | None, forms.or_none(forms.digest)]
     examples: Annotated[dict[int, int], forms.by_account(forms.whole(1, 2**53))]
-    statements: Annotated[dict[int, Statement], forms.by_account(forms.statement)]
+    statements: Annotated[dict[int, SignedStatement], forms.by_account(forms.statement)]
     terms: Digest
     rule: Text
     price: Annotated[tuple[float, ...], forms.reals(0.0)]

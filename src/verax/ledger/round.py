@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verax.ledger.engine import BookError
-from verax.ledger.forms import MAX_REASON, Statement
+from verax.ledger.forms import MAX_REASON, SignedStatement
 from verax.ledger.money import to_units
 from verax.ledger.records import RoundRecord
 from verax.ledger.state import Account, FederationState, TermsVersion
@@ -52,7 +52,7 @@ class Report:
     weight: float = 1.0
     reason: str = ""
     examples: int | None = None
-    statement: Statement | None = None
+    statement: SignedStatement | None = None
 
 
 class Models(NamedTuple):

@@ -8,7 +8,7 @@ from verax.mechanism.audited import Audited
 from verax.mechanism.cautions import cautions
 from verax.mechanism.changes import Changes
 from verax.mechanism.charge import Status, charge
-from verax.mechanism.evidence import Evidence
+from verax.mechanism.evidence import EvidenceTerms
 from verax.mechanism.groves_ledyard import GrovesLedyard
 from verax.mechanism.no_payment import NoPayment
 from verax.mechanism.norms import gram_of_updates, squared_norm, squared_norms
@@ -29,7 +29,7 @@ from verax.mechanism.spot_checks import SpotChecks
 from verax.mechanism.squared_distance import SquaredDistance
 from verax.mechanism.squared_norm import SquaredNorm
 from verax.mechanism.statistics import Statistics
-from verax.mechanism.terms import Policy, Terms
+from verax.mechanism.terms import FailurePolicy, Terms
 from verax.mechanism.weights import Weights, effective_weights
 
 __all__ = [
@@ -38,12 +38,12 @@ __all__ = [
     "Audited",
     "Blocks",
     "Changes",
-    "Evidence",
+    "EvidenceTerms",
+    "FailurePolicy",
     "GrovesLedyard",
     "NoPayment",
     "Openness",
     "Payments",
-    "Policy",
     "Price",
     "Problem",
     "ProfilePrices",

@@ -14,7 +14,7 @@ Signed = Literal["none", "optional", "required"]
 
 
 @dataclass(frozen=True)
-class Evidence:
+class EvidenceTerms:
     """The evidence that a federation keeps.
 
     Attributes:

@@ -19,7 +19,7 @@ from verax.documents import check_choice
 from verax.mechanism.arrays import Arrays
 from verax.mechanism.audited import Audited
 from verax.mechanism.changes import Changes
-from verax.mechanism.evidence import Evidence
+from verax.mechanism.evidence import EvidenceTerms
 from verax.mechanism.openness import Openness
 from verax.mechanism.price import Array, Price, Row, check_rows
 from verax.mechanism.rules import check_rule_name
@@ -40,7 +40,7 @@ Outside = Literal["warn", "stop"]
 
 
 @dataclass(frozen=True)
-class Policy:
+class FailurePolicy:
     """What an update costs that is missing, was rejected as broken, or ended in an error.
 
     Attributes:
@@ -104,13 +104,13 @@ class Terms:
     members: tuple[str, ...] = ()
     allowances: tuple[Row, ...] = ()
     weights: Weights = field(default_factory=Weights)
-    policy: Policy = field(default_factory=Policy)
+    policy: FailurePolicy = field(default_factory=FailurePolicy)
     currency: str = "credits"
     scale: int = 6
     arrays: Arrays = field(default_factory=Arrays)
     worth: Row = ()
     changes: Changes | None = None
-    evidence: Evidence | None = None
+    evidence: EvidenceTerms | None = None
     spot: SpotChecks | None = None
     audited: Audited | None = None
     openness: Openness | None = None

@@ -11,7 +11,7 @@ from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.tried import strongest_misreports
 from verax.audit.judge.windows import interval
 from verax.audit.judge.worth import range_words, worth_sentence
-from verax.mechanism import Audited, Policy, Price, Terms, Weights
+from verax.mechanism import Audited, FailurePolicy, Price, Terms, Weights
 from verax.mechanism.rules import rule_text
 
 
@@ -39,7 +39,7 @@ def propose(judgement: Judgement) -> Terms:
     )
 
 
-def absence_policy(judgement: Judgement) -> tuple[Policy, str]:
+def absence_policy(judgement: Judgement) -> tuple[FailurePolicy, str]:
     """What a missing update should cost, and why, in a sentence.
 
     Absence is excused, because machines and networks fail, unless one that was tried pays at the
@@ -47,14 +47,19 @@ def absence_policy(judgement: Judgement) -> tuple[Policy, str]:
     """
     rows = [row for row in strongest_misreports(judgement) if row.kind == "absence"]
     if not rows:
-        return Policy(), "No absence was tried; a missing update is excused."
+        return FailurePolicy(), "No absence was tried; a missing update is excused."
     (row,) = rows
     gain, name = float(row.gains.mean()), judgement.subject.names[row.client]
     pays = row.harmful and gain > judgement.plan.prices.tolerance
     words = f"The strongest absence tried ({name}: {row.label}) gains {gain:+.2%} of its reward"
     if pays:
-        return Policy(missing="largest"), f"{words}, so that a missing update costs the largest."
-    return Policy(), f"{words}{'' if row.harmful else ' and helps the others'}: it is excused."
+        return FailurePolicy(
+            missing="largest"
+        ), f"{words}, so that a missing update costs the largest."
+    return (
+        FailurePolicy(),
+        f"{words}{'' if row.harmful else ' and helps the others'}: it is excused.",
+    )
 
 
 def _audited(judgement: Judgement) -> Audited:

@@ -30,7 +30,7 @@ from verax.learning import (
     measure_similarity,
 )
 from verax.learning.outcome import joined_records
-from verax.learning.round import RoundRecord
+from verax.learning.round import RoundMeasurements
 from verax.mechanism import Statistics
 from verax.memory import free_memory
 
@@ -180,7 +180,7 @@ class SimulatorEngine:
         behaviours = [run.behaviour(simulator.task.clients) for run in batch.padded]
         start = simulator.start(seeds)
         state: TrainingState = start
-        done: list[RoundRecord] = []
+        done: list[RoundMeasurements] = []
         if saved.exists():
             state, done = load_state(saved, simulator.start(seeds, behaviours))
             progress(sum(record.loss.shape[1] for record in done) * count)
@@ -189,7 +189,7 @@ class SimulatorEngine:
         keep = branch_rounds(self._plan, self._segment) if first.role == "honest" else []
         clock = time.monotonic()
 
-        def after(state: TrainingState, records: list[RoundRecord], length: int) -> None:
+        def after(state: TrainingState, records: list[RoundMeasurements], length: int) -> None:
             nonlocal clock
             progress(length * count)
             if state.round in keep:
@@ -237,7 +237,7 @@ class SimulatorEngine:
         return self._folder / "work" / f"honest-{kind}-{batch.first.seed:05d}-{round_:06d}.npz"
 
 
-def save_state(path: Path, state: TrainingState, records: list[RoundRecord]) -> None:
+def save_state(path: Path, state: TrainingState, records: list[RoundMeasurements]) -> None:
     """Write a state and the records so far, bit by bit."""
     leaves = jax.tree.leaves((state.params, state.memory, state.averages))
     arrays = {f"leaf{k}": np.asarray(leaf) for k, leaf in enumerate(leaves)}
@@ -249,17 +249,17 @@ def save_state(path: Path, state: TrainingState, records: list[RoundRecord]) -> 
     write_with(path, lambda file: np.savez(file, **arrays))  # pyright: ignore[reportArgumentType]
 
 
-def load_state(path: Path, like: TrainingState) -> tuple[TrainingState, list[RoundRecord]]:
+def load_state(path: Path, like: TrainingState) -> tuple[TrainingState, list[RoundMeasurements]]:
     """Read what `save_state` wrote; `like` is a state of the same model and memories."""
     with np.load(path) as file:
         tree = jax.tree.structure((like.params, like.memory, like.averages))
         params, memory, averages = jax.tree.unflatten(
             tree, [file[f"leaf{k}"] for k in range(tree.num_leaves)]
         )
-        records: list[RoundRecord] = []
+        records: list[RoundMeasurements] = []
         if "loss" in file:
             statistics = {name: file[name] for name in Statistics._fields if name in file}
-            records = [RoundRecord(Statistics(**statistics), file["loss"])]
+            records = [RoundMeasurements(Statistics(**statistics), file["loss"])]
         return TrainingState(params, memory, int(file["round"]), averages), records
 
 
