@@ -4,21 +4,25 @@
 
 AUDIT is the folder of an audit with `terms.toml`; a book is charged by these terms, with squared
 norms drawn within the audited band, and one member doubles its updates in the last rounds.
+Amounts and norms are open to all members, so that the book can be checked.
 """
 
+import io
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 from selenium import webdriver
 
 from verax.console.follow import key_of
 from verax.ledger import Book, Report
-from verax.mechanism import Terms
+from verax.mechanism import Openness, Terms
 
 from .conftest import served
-from .test_browser import Browser
+from .test_browser import VERIFIER_IS_THERE, Browser
 
 FEDERATION, ROUNDS = "clinics", 24
 HOSPITALS = ("North Hospital", "South Clinic", "West Institute")
@@ -35,6 +39,7 @@ PAGES = {
 
 def charge(path, terms):
     """A book of rounds under the terms; the middle member doubles its updates at the end."""
+    terms = replace(terms, openness=Openness("all", "all"))
     rng = np.random.default_rng(0)
     members = terms.members or ("a", "b", "c")
     with Book.create(path) as book:
@@ -51,18 +56,34 @@ def charge(path, terms):
     return members
 
 
-def take(browser, width, height, path):
-    """The first screen of a page as a picture."""
-    browser.driver.execute_cdp_cmd(
-        "Emulation.setDeviceMetricsOverride",
-        {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500},
-    )
-    browser.driver.save_screenshot(str(path))
+def take(browser, path):
+    """The first screen of a page as a picture, in as many colours as a reader can tell apart."""
+    picture = Image.open(io.BytesIO(browser.driver.get_screenshot_as_png())).convert("RGB")
+    few = picture.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(path, optimize=True)
+
+
+def prepare(browser, name):
+    """Wait until the charts are drawn; check the book."""
+    if name in ("run", "account"):
+        browser.until(lambda: browser.all("path.line"))
+        browser.until(lambda: browser.all(".pulse.on"))
+    if name == "check":
+        browser.until(lambda: browser.run(VERIFIER_IS_THERE))
+        browser["#check-export"].click()
+        browser.until(lambda: browser.all("#check-verdict"))
+        browser.run("document.getElementById('checker').scrollIntoView()")
 
 
 def main(audit, folder):
     options = webdriver.ChromeOptions()
-    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--force-color-profile=srgb"):
+    for flag in (
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--force-color-profile=srgb",
+        "--hide-scrollbars",
+    ):
         options.add_argument(flag)
     service = webdriver.ChromeService("/usr/bin/chromedriver")
     driver = webdriver.Chrome(options=options, service=service)
@@ -77,10 +98,10 @@ def main(audit, folder):
             for name, (who, tab) in PAGES.items():
                 browser = Browser(driver, at).sign_in(who)
                 for size, (width, height) in WIDTHS.items():
+                    browser.resize(width, height)
                     browser.open(f"/f/{key_of(FEDERATION)}{tab}")
-                    if not tab:
-                        browser.until(lambda browser=browser: browser.all("path.line"))
-                    take(browser, width, height, folder / f"{name}-{size}.png")
+                    prepare(browser, name)
+                    take(browser, folder / f"{name}-{size}.png")
     driver.quit()
 
 

@@ -67,8 +67,8 @@ class Browser:
         except StaleElementReferenceException:
             return False  # the page replaced the element while it was looked at
 
-    def resize(self, width):
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
+    def resize(self, width, height=900):
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
 
     def overflows(self):
