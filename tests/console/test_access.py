@@ -2,8 +2,11 @@
 
 import json
 import stat
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import requires
+from pathlib import Path
 
 import pytest
 
@@ -147,3 +150,27 @@ def test_the_extra_agrees_with_flower(pytestconfig):
     assert "starlette>=1.3.1,<1.4.0" in theirs
     assert "uvicorn>=0.49,<0.50" in ours[1]
     assert "uvicorn[standard]>=0.49.0,<0.50.0" in theirs
+
+
+@pytest.mark.parametrize(
+    ("given", "begin"),
+    [
+        ((), "http://127.0.0.1:0/sign-in#token=vx_"),
+        (("--host", "::1"), "http://[::1]:0/sign-in#token=vx_"),
+        (("--behind-tls",), "https://127.0.0.1:0/sign-in#token=vx_"),
+        (("--behind-tls", "--name", "c.example"), "https://c.example/sign-in#token=vx_"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+def test_the_link_leads_to_where_browsers_reach_the_console(tmp_path, given, begin):
+    book = fill(tmp_path / "book.db")
+    program = Path(sys.executable).with_name("verax")
+    command = [program, "console", book, "--port", "0", *given]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        line = process.stdout.readline()
+        process.terminate()
+        notes = process.stderr.read()
+    assert line.startswith(f"Console: {begin}")
+    assert "note: the terms of 'open amounts' show all amounts" in notes
+    assert "open norms" not in notes

@@ -15,7 +15,10 @@ from uuid import uuid4
 import jinja2
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from starlette.applications import Starlette
-from starlette.convertors import IntegerConvertor, register_url_convertor
+from starlette.convertors import (  # codespell:ignore convertors
+    IntegerConvertor,
+    register_url_convertor,
+)
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
