@@ -205,7 +205,7 @@ def main() -> None:
     parser.add_argument("--load", nargs="+", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.load:
-        os.nice(10)
+        os.nice(5)
         address, seconds, *tokens = given.load
         print(json.dumps(asyncio.run(load(address, tokens, float(seconds)))))
         return

@@ -125,7 +125,7 @@ def serve(
             typer.echo(printable(f"note: {warning}"), err=True)
         typer.echo(_invitation(access, f"{scheme}://{place}"))
         if hasattr(os, "nice"):
-            os.nice(10)  # a federation that runs on the same machine goes first
+            os.nice(5)  # a federation that runs on the same machine goes first
         server.run()
 
 
