@@ -89,7 +89,7 @@ class _LiveSubject(AppSubject):
         return nodes if all(nodes) and len(set(nodes)) == len(nodes) else super().names
 
     def fingerprint(self) -> str:
-        """The server does not have the data; the folder is known by what was found."""
+        """What the look at the app found, because the server does not have the data."""
         facts = self.facts
         return f"{facts.name}, {facts.strategy}, {facts.rounds} rounds, {facts.parameters} numbers"
 

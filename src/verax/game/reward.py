@@ -166,7 +166,7 @@ class Valued(Reward):
 
     @property
     def name(self) -> str:
-        """That of the reward; a plan writes the worth beside it."""
+        """The name of the reward itself; a plan states the worth separately."""
         return self.reward.name
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +28,11 @@ from verax.plugins import is_reference, load, reference
 
 Array = jax.Array
 
+#: How a round of many clients is streamed: messages are added up one after the other, or all
+#: messages are seen in blocks of coordinates, for their Gram matrix or coordinate by coordinate.
+#: Empty: not at all.
+Streaming = Literal["", "message", "gram", "coordinate"]
+
 # XLA sorts one coordinate at a time. Up to so many values, exchanging neighbours is faster.
 _FEW_VALUES = 16
 
@@ -36,8 +41,7 @@ _FEW_VALUES = 16
 class Aggregator:
     """Base of all aggregators."""
 
-    #: Whether messages can be added up one after the other (`NormWeighted`).
-    adds_up: ClassVar[bool] = False
+    streamed_by: ClassVar[Streaming] = ""
 
     def aggregate(self, messages: Messages, statistics: Statistics[Array], present: Array) -> Any:
         """One tree like the model, from the messages and their statistics."""
@@ -56,7 +60,7 @@ class Aggregator:
 class NormWeighted(Aggregator):
     """Base: w_i is a share that is known before, times a factor of the message's own norm."""
 
-    adds_up: ClassVar[bool] = True
+    streamed_by: ClassVar[Streaming] = "message"
 
     def shares(self, present: Array) -> Array:
         """(N,), from who is present."""
@@ -75,6 +79,8 @@ class NormWeighted(Aggregator):
 class GramWeighted(Aggregator):
     """Base: weights from the inner products of the messages."""
 
+    streamed_by: ClassVar[Streaming] = "gram"
+
     def weights(self, gram: Array, present: Array) -> Array:
         """w, shape (N,), from the Gram matrix of the messages and who is present."""
         raise NotImplementedError
@@ -90,6 +96,8 @@ class GramWeighted(Aggregator):
 @dataclass(frozen=True)
 class CoordinateWise(Aggregator):
     """Base: the aggregate is computed coordinate by coordinate."""
+
+    streamed_by: ClassVar[Streaming] = "coordinate"
 
     def combine(self, values: Array, present: Array) -> Array:
         """(N, …) → (…)."""

@@ -42,7 +42,7 @@ from verax.learning.round import (
     first_memory,
     maker_of,
 )
-from verax.learning.streaming import MemoryLimits, can_stream, streamed_round
+from verax.learning.streaming import MemoryLimits, streamed_round
 from verax.learning.task import Batch, Task
 from verax.mechanism.smoothed_norm import shrinking_memory
 from verax.memory import free_memory
@@ -334,13 +334,15 @@ class Simulator:
         """Refuse messages, or a block of them, that cannot be held."""
         aggregator = self.protocol.aggregator
         if self.streams:
-            if not can_stream(aggregator):
+            if not aggregator.streamed_by:
                 raise ValueError(
                     f"{aggregator.name} must see all messages at once, {numbers:,} numbers of at "
                     f"most {self._limits.held:,}; base it on NormWeighted, GramWeighted or "
                     "CoordinateWise, or use fewer clients"
                 )
-            numbers = 0 if aggregator.adds_up else min(numbers, self._limits.block)
+            if aggregator.streamed_by == "message":
+                numbers = 0
+            numbers = min(numbers, self._limits.block)
         needed, free = 4 * 4 * numbers, free_memory()
         if numbers > self._limits.held and needed > free:
             raise ValueError(

@@ -22,7 +22,6 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from verax.learning.aggregators import CoordinateWise, GramWeighted, NormWeighted
 from verax.learning.factored import dense
 from verax.learning.protocol import Protocol
 from verax.learning.round import (
@@ -67,11 +66,6 @@ class _Chunk(NamedTuple):
     scales: Array
     losses: Array
     misreport: Array
-
-
-def can_stream(aggregator: Any) -> bool:
-    """Whether rounds with this aggregator can be streamed."""
-    return isinstance(aggregator, NormWeighted | GramWeighted | CoordinateWise)
 
 
 def chunk_size(parameters: int, participants: int, numbers: int) -> int:
@@ -139,7 +133,7 @@ def streamed_round(
     statistics, losses, total = _summed(protocol, params, chunks, chunk_of, participants, N)
     if distances:
         statistics = statistics._replace(distances=_distances(params, chunks, chunk_of, count, N))
-    if not protocol.aggregator.adds_up:
+    if protocol.aggregator.streamed_by != "message":
         total = _block_by_block(protocol.aggregator, params, chunks, chunk_of, count, limits)
     if maker is not None:
         memory = Memory(server_move(protocol, total), memory)
@@ -163,7 +157,7 @@ def _summed(
         total, record = carry
         chunk = chunk_of(own)
         norms = chunk.scales**2 * squared_norms(chunk.vectors)
-        if aggregator.adds_up:
+        if aggregator.streamed_by == "message":
             shares = aggregator.shares(present)[jnp.minimum(own, N - 1)]
             weights = shares * aggregator.factor(norms) * chunk.scales
             total = jax.tree.map(jnp.add, total, weighted_sum(weights, chunk.vectors))
@@ -232,7 +226,7 @@ def _block_by_block(
         return jax.lax.map(part, chunks).reshape(-1, width)[:count]
 
     numbers = jnp.arange(blocks)
-    if isinstance(aggregator, CoordinateWise):
+    if aggregator.streamed_by == "coordinate":
         parts = jax.lax.map(lambda b: aggregator.combine(block(b), everybody), numbers)
         return unflatten(parts.reshape(-1)[:size])
 

@@ -106,7 +106,7 @@ class CheckedRun:
         return result
 
     def payments(self, body: SpotCheckRecord, scale: int) -> list[float]:
-        """What everybody of whom rounds were drawn pays for a report."""
+        """What each member pays for a report; only members with drawn rounds take part."""
         assert self.terms is not None
         rounds = {one.round: one for one in self.drawable[body.account]}
         total = sum(one.price for one in rounds.values())
@@ -235,7 +235,7 @@ def check_draw(state: FederationState, body: DrawRecord) -> None:
 
 
 def check_report(state: FederationState, body: SpotCheckRecord) -> None:
-    """A report is on a member of whom rounds were drawn, complete, and signed by the auditor."""
+    """A report covers all drawn rounds of one member and is signed by the auditor."""
     run = state.checked.get(body.run)
     if run is None or not run.draw or run.terms is None:
         raise BookError(f"no rounds of run {body.run!r} are drawn")

@@ -29,7 +29,7 @@ from verax.mechanism.statistics import Array, Mask, Statistic, Statistics, check
 class Rule(Protocol):
     """What a round's statistics say about each client."""
 
-    #: The rule's label; that of a built-in rule is its name in `terms.toml`.
+    #: The rule's label. Built-in rules have this name in `terms.toml`.
     name: ClassVar[str]
     #: Which statistic it reads.
     reads: ClassVar[Statistic]

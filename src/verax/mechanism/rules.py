@@ -33,7 +33,7 @@ def check_rule_name(name: str) -> None:
 
 @cache
 def rule_named(name: str) -> Rule:
-    """The rule of a name; that of `module:name` is imported."""
+    """The rule with a name; a rule named `module:name` is imported."""
     check_rule_name(name)
     for rule in BUILT_IN:
         if rule.name == name:

@@ -43,7 +43,7 @@ class Schedule:
 
     @property
     def overflow(self) -> bool:
-        """Whether a price passes what float64 can hold."""
+        """Whether a price is too large for float64."""
         return not bool(np.all(np.isfinite(self.prices)))
 
 

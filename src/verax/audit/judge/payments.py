@@ -60,7 +60,7 @@ class RulePayments:
         return rises
 
     def _paid(self, measures: Array, present: NDArray[np.bool_], prices: ArrayLike) -> Array:
-        """Payments of everybody in the last rounds, of which the measures are, (S, rounds, N)."""
+        """What everybody pays in the last rounds; the measures are those of these rounds alone."""
         T, N = self.evidence.plan.rounds, measures.shape[-1]
         price = np.broadcast_to(np.asarray(prices, dtype=np.float64), (T, N))
         own = price[T - measures.shape[1] :]

@@ -12,8 +12,11 @@ from verax.game import Absent, LargerBatch, Policy, Reporting
 
 Array = NDArray[np.float64]
 
-#: By how much the true worth of the model may differ from the entered one, for the table.
-WORTH_ERRORS = (0.5, 2.0)
+#: The true worth of the model over the entered one, for the table, and the words for it.
+WORTH_ERRORS = {
+    0.5: "any of these, if the model is worth half as much",
+    2.0: "any of these, if the model is worth twice as much",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +72,8 @@ def strongest_misreports(judgement: Judgement) -> list[StrongestMisreport]:
     ]
     everything = np.ones(len(kinds), dtype=np.bool_)
     rows += [
-        _strongest(judgement, f"any of these, worth {factor:g} times as much", everything, factor)
-        for factor in WORTH_ERRORS
+        _strongest(judgement, words, everything, factor)
+        for factor, words in WORTH_ERRORS.items()
     ]
     return sorted(rows, key=lambda row: (not row.harmful, -float(row.gains.mean())))
 
@@ -78,7 +81,10 @@ def strongest_misreports(judgement: Judgement) -> list[StrongestMisreport]:
 def _strongest(
     judgement: Judgement, kind: str, which: NDArray[np.bool_], worth: float
 ) -> StrongestMisreport:
-    """The strongest of some misreports, by a member to whom the model is worth so much more."""
+    """The strongest of some misreports.
+
+    The model is worth `worth` times as much to the deviating member as was entered.
+    """
     plan, evidence, best = judgement.plan, judgement.evidence, judgement.best
     sizes = worth * evidence.reward_sizes[list(plan.deviators)]
     gains = (worth * evidence.gains - judgement.multiplier * best.rises) / sizes[:, None, None]

@@ -47,8 +47,8 @@ _LONG = 5e6
 #: Nothing is searched by a quick search if a run computes more numbers than this.
 _TOO_LONG = 3e7
 
-#: Of more members than this, those are searched for whom the list found the largest gains, and
-#: neither pairs nor everybody together.
+#: At most so many members are searched: those for whom the list found the largest gains. In larger
+#: federations neither pairs nor everybody together are searched.
 MOST_MEMBERS = 5
 
 

@@ -45,7 +45,7 @@ class PolicySpace:
         )
 
     def point(self, reporting: Reporting) -> Array | None:
-        """The point of a reporting that is, or is nearly, such a policy; None for any other."""
+        """The point nearest to a reporting; None if no policy comes close to it."""
         found = np.zeros(self.dimension)
         K = len(self._blocks)
         if isinstance(reporting, Policy):

@@ -131,7 +131,7 @@ def _deviation(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
 
 
 def _at_proposed_price(judgement: Judgement, k: int, d: int) -> dict[str, Any]:
-    """What the deviator gains, what the others lose and gain, and what that makes of it."""
+    """What the deviator gains, what the others lose and gain, and whether it costs them."""
     evidence, best, multiple = judgement.evidence, judgement.best, judgement.multiplier
     others = best.others_gains(multiple)[k, d]
     effect = "harmless"
