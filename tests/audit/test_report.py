@@ -179,7 +179,7 @@ NUMBERS = {
 
 @pytest.mark.parametrize("value", NUMBERS)
 def test_numbers(value):
-    assert (number(value, sign=True), report._price(value)) == NUMBERS[value]
+    assert (number(value, sign=True), report.price_words(value)) == NUMBERS[value]
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_numbers(value):
     [(0.8, 1.3, "0.8 … 1.3"), (0.8, None, "from 0.8 on"), (0, 2, "0 … 2"), (None, None, "empty")],
 )
 def test_window_in_words(low, high, words):
-    assert report._window({"low": low, "high": high}) == words
-    assert report._window(None) == "empty"
+    assert report.window_words({"low": low, "high": high}) == words
+    assert report.window_words(None) == "empty"
 
 
 # ---- in a browser

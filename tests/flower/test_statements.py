@@ -290,9 +290,8 @@ def test_a_killed_run_resumes_with_the_same_statements(run, federation, book, tm
     for path in (tmp_path / "models" / "spring").glob("round-*.npz"):
         path.rename(path.with_name(path.name.replace(".npz", ".1-ab.staged.npz")))
     size = len(book.leaves("federation"))
-    ran = run(Signing(tmp_path), rounds=2, **settings)
+    run(Signing(tmp_path), rounds=2, **settings)
     assert len(book.leaves("federation")) == size
-    assert ran.paid._completed == 2
 
 
 def test_strategies_that_send_different_models_cannot_ask_for_statements(

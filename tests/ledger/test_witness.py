@@ -115,10 +115,10 @@ def test_keys_are_read_as_they_are_written():
             PublicKey.parse(odd, WITNESS)
 
 
-def watched(path, **changes):
+def watched(path, clock=None, **changes):
     """A book whose terms name three witnesses, two of whom must have signed a settlement."""
     rules = Changes(**{"witnesses": KEYS, "quorum": 2} | changes)
-    book = Book.create(path)
+    book = Book.create(path, clock=clock)
     book.create_federation("clinics", Terms(Price.constant(0.5), scale=2, changes=rules))
     for t in (1, 2):
         book.post("clinics", "first", t, norms(4, 1))
@@ -212,9 +212,17 @@ def _new_key(book):
 def test_every_decision_may_need_the_quorum(tmp_path, kind, decide):
     """A book that did not ask for it would be taken; under these terms both sides refuse it."""
     path, free = tmp_path / "book.db", tmp_path / "free.db"
-    earlier = datetime(2020, 1, 1, tzinfo=UTC)
-    with watched(path, cosigned=(kind,)) as book:
-        book._clock = (lambda: earlier) if kind == "time" else book._clock
+    shown = []  # what the clock shows; the present if it is empty
+
+    def clock():
+        return shown[-1] if shown else datetime.now(UTC)
+
+    def turn_back():
+        if kind == "time":
+            shown.append(datetime(2020, 1, 1, tzinfo=UTC))
+
+    with watched(path, clock, cosigned=(kind,)) as book:
+        turn_back()
         with pytest.raises(BookError, match=f"kind {kind} needs 2 of 3"):
             decide(book)
         book.add_checkpoint("clinics", signed_by(path, "north", "west"))
@@ -223,8 +231,9 @@ def test_every_decision_may_need_the_quorum(tmp_path, kind, decide):
     assert [each.kind for each in verify(path).decisions if each.kind != "time"] == {
         "deposit": ["deposit"], "key": ["join"], "skip": ["skipped"], "time": []
     }[kind]  # fmt: skip
-    with watched(free, cosigned=()) as book:
-        book._clock = (lambda: earlier) if kind == "time" else book._clock
+    shown.clear()
+    with watched(free, clock, cosigned=()) as book:
+        turn_back()
         decide(book)
         export_book(book, "clinics", tmp_path / "free.jsonl")
     asked = rewritten(tmp_path / "free.jsonl", lambda r: _demanding(r, kind))

@@ -45,8 +45,8 @@ def _render(audit: dict[str, Any]) -> str:
         "separators": (",", ":"),
     }
     environment.filters["number"] = number
-    environment.filters["price"] = _price
-    environment.filters["window"] = _window
+    environment.filters["price"] = price_words
+    environment.filters["window"] = window_words
     environment.filters["powers"] = _powers
     environment.filters["percent"] = percent
     environment.filters["share"] = _share
@@ -75,7 +75,7 @@ def _hash(source: str, element: str) -> str:
     return f"sha256-{base64.b64encode(digest).decode()}"
 
 
-def _price(value: float | None) -> str:
+def price_words(value: float | None) -> str:
     """A number without the zeros that only say how exact it is: 1.00 becomes 1."""
     text = re.sub(r"(\.\d*?)0+(?=$|·)", r"\1", number(value))
     return re.sub(r"^1·10", "10", re.sub(r"\.(?=$|·)", "", text))
@@ -83,17 +83,17 @@ def _price(value: float | None) -> str:
 
 def _powers(text: str) -> str:
     """Numbers in a text as the page writes them: 6.9e-07 becomes 6.9·10⁻⁷."""
-    return re.sub(r"\d\S*e[+-]\d+", lambda match: _price(float(match[0])), text)
+    return re.sub(r"\d\S*e[+-]\d+", lambda match: price_words(float(match[0])), text)
 
 
-def _window(window: dict[str, Any] | None) -> str:
+def window_words(window: dict[str, Any] | None) -> str:
     """A window in words: "0.8 … 1.3", "from 0.8 on" or "empty"."""
     if window is None or (window["low"] is None and window["high"] is None):
         return "empty"
     low = window["low"] or 0.0
     if window["high"] is None:
-        return f"from {_price(low)} on"
-    return f"{_price(low)} … {_price(window['high'])}"
+        return f"from {price_words(low)} on"
+    return f"{price_words(low)} … {price_words(window['high'])}"
 
 
 def _share(interval: dict[str, float]) -> Markup:
