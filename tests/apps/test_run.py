@@ -13,7 +13,7 @@ from verax.apps.cache import ReplyCache
 from verax.apps.run import chosen_metric, losses_of
 from verax.apps.run import run_app as run_with
 from verax.flower.randomness import seeded
-from verax.game import Noise, Reporting, Scale, Stretch
+from verax.game import Absent, Noise, Reporting, Scale, Stretch
 from verax.learning import Behaviour
 
 T, N = 8, 3
@@ -33,23 +33,23 @@ class Node:
         self.node_config = {"partition-id": number}
 
 
-def by_hand(replica, scales):
-    """FedAvg of the clinics in plain NumPy, from seeds that are set as the audit sets them."""
+def by_hand(replica, scales, absent=()):
+    """FedAvg of the clinics in plain NumPy, from seeds that are set as the audit sets them.
+
+    `absent` holds (round, client) of those that do not answer.
+    """
     import zlib
 
     with seeded(replica):
         w = (0.1 * np.random.randn(5)).astype(np.float32)
     sizes = np.array([len(patients(Node(i), "train")[0]) for i in range(N)])
-    weights = sizes / sizes.sum()
-    others = [np.delete(sizes, i) for i in range(N)]  # how many they are, counted by their weight
-    counted = [
-        (1 + rest.sum() ** 2 / (rest**2).sum()) * w for rest, w in zip(others, weights, strict=True)
-    ]
     norms = np.zeros((T, N))
     kind = zlib.crc32(b"train")
     for t in range(1, T + 1):
+        present = [i for i in range(N) if (t, i) not in absent]
+        weights = sizes[present] / sizes[present].sum()
         replies = []
-        for i in range(N):
+        for i, weight in zip(present, weights, strict=True):
             x, y = patients(Node(i), "train")
             with seeded(replica, i, t, kind):
                 order = np.random.permutation(len(x))
@@ -60,10 +60,20 @@ def by_hand(replica, scales):
                 own -= 0.5 * x[rows].T @ error / len(rows)
             update = scales[t - 1][i] * (own.astype(np.float32).astype(float) - w)
             replies.append((w + update).astype(np.float32))
-            norms[t - 1, i] = counted[i] ** 2 * np.sum((replies[-1].astype(float) - w) ** 2)
+            rest = sizes[[j for j in present if j != i]]
+            counted = (1 + rest.sum() ** 2 / (rest**2).sum()) * weight
+            norms[t - 1, i] = counted**2 * np.sum((replies[-1].astype(float) - w) ** 2)
         w = sum(share * reply for share, reply in zip(weights, replies, strict=True))
         w = w.astype(np.float32)
     return norms, [loss_of(w, *patients(Node(i), "test")) for i in range(N)]
+
+
+def test_an_absent_member_leaves_the_others_to_train(clinics):
+    run = run_app(clinics, N, 5, NOTHING, Behaviour(Absent(((2, 3), (6, 6))), (1,)), T)
+    norms, losses = by_hand(5, np.ones((T, N)), absent={(2, 1), (3, 1), (6, 1)})
+    assert_allclose(norms_of(run), norms, rtol=1e-5)
+    assert_allclose(losses_of(run, "eval_loss", N), losses, rtol=1e-5)
+    assert not np.any(norms[[1, 2, 5], 1])
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.0, -1.0])

@@ -175,6 +175,7 @@ def make_audit(clients=3, seed=0):
         "schedules": list(SCHEDULES),
         "schedule_words": dict(SCHEDULES),
         "window": {"schedule": "profile", "low": low, "high": high},
+        "tolerance_share": 0.01,
         "reason": None,
         "proposed": {"schedule": "profile", "price": 1.0},
         "clients": members,
