@@ -176,6 +176,7 @@ def make_audit(clients=3, seed=0):
         "schedule_words": dict(SCHEDULES),
         "window": {"schedule": "profile", "low": low, "high": high},
         "tolerance_share": 0.01,
+        "rule": "squared-norm",
         "reason": None,
         "proposed": {"schedule": "profile", "price": 1.0},
         "clients": members,
