@@ -267,6 +267,7 @@ def test_the_example_app_appears_round_by_round(chromium, tmp_path):
             seen = set()
 
             def finished():
+                assert process.poll() in (None, 0)
                 seen.add(page["h1"].text.partition(" of ")[0])
                 return "Round 3" in page["h1"].text
 

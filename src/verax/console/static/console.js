@@ -39,6 +39,8 @@ function listenToBook() {
     if (focused && document.activeElement === document.body) $("live").querySelector("h1").focus();
     $("live-mark")?.classList.add("new");
     drawCharts();
+    // A round that came while this one was fetched: htmx forgets it with the part that it replaced.
+    if (parseInt($("live").dataset.records) < parseInt(seen)) grew();
   });
 }
 
