@@ -1,10 +1,11 @@
-"""The tables of `docs/results.md`, from the folders that `verax reproduce` left.
+"""The pages on real data, from the folders that `verax reproduce` left.
 
     python benchmarks/results.py FOLDER [FOLDER …]
 
-Figures are copied to `docs/results/`, tables replace what stands behind the page's mark. Plan and
-summary of each audit go to `docs/results/FIGURE-USERS/`, so that every number can be traced; names
-of folders of the machine that ran it are left out.
+The table of `docs/results.md` stands behind the page's mark and is replaced. Every task has a page
+of its own in `docs/results/`, with the panels. Plan and summary of each audit go to
+`docs/results/FIGURE-USERS/`, so that every number can be traced; names of folders of the machine
+that ran it are left out.
 """
 
 from __future__ import annotations
@@ -13,86 +14,60 @@ import json
 import shutil
 import sys
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from page import table
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "results.md"
 FIGURES = ROOT / "docs" / "results"
 MARK = "<!-- measured -->"
+TITLES = {"femnist": "FEMNIST", "sent140": "Sent140", "shakespeare": "Shakespeare"}
 
 
-def interval(found: dict[str, float] | None) -> str:
-    if found is None:
-        return "–"
-    return f"{found['mean']:+.2g} [{found['low']:+.2g}, {found['high']:+.2g}]"
+@dataclass(frozen=True)
+class Result:
+    """One figure: what `results.json` says of it, and the summary of its audit."""
+
+    name: str
+    facts: dict[str, Any]
+    audit: dict[str, Any]
+
+    @property
+    def task(self) -> str:
+        return self.name.partition("-")[2]
+
+    @property
+    def users(self) -> str:
+        return self.facts["split"]
+
+    @property
+    def loss(self) -> float:
+        return self.audit["clients"][0]["reward_size"]
+
+    def share_of(self, gain: dict[str, float] | None) -> str:
+        """An interval as a share of the honest loss, in per cent."""
+        if gain is None:
+            return "–"
+        mean, low, high = (100 * gain[end] / self.loss for end in ("mean", "low", "high"))
+        return f"{mean:+.1f} [{low:+.1f}, {high:+.1f}]"
+
+    def rule(self, name: str) -> dict[str, Any] | None:
+        return next((row for row in self.audit["rules"] if row["name"] == name), None)
 
 
-def window(found: dict[str, Any]) -> str:
-    if found["low"] is None:
-        return "none"
-    return f"{found['low']:.2g} … {'∞' if found['high'] is None else format(found['high'], '.2g')}"
-
-
-def pays(found: dict[str, float], tolerance: float) -> str:
-    """In words, what an interval says of a gain."""
-    if found["low"] > tolerance:
-        return "yes"
-    if found["low"] > 0:
-        return "a little"
-    return "no" if found["high"] < tolerance else "not shown"
-
-
-def rows(results: dict[str, Any]) -> list[list[str]]:
-    table: list[list[str]] = []
-    for name, facts in results.items():
-        best, under = facts["best_over"], facts["best_under_at_high_price"]
-        table.append(
-            [
-                name,
-                facts["split"],
-                f"{facts['rounds']} × {facts['seeds']}",
-                f"{facts['honest_loss']['mean']:.3g}",
-                f"{best['a']:g}",
-                interval(best["gain"]),
-                interval(best["steering"]),
-                interval(best["faster_learning"]),
-                pays(best["gain"], facts["tolerance"]),
-                f"a = {under['a']:g}: {interval(under['gain_at_price'])}",
-                window(facts["window_constant_misreports"]),
-                window(facts["window_all"]),
-                f"{facts['best_at_profile']['share']:.2%} ({facts['best_at_profile']['label']})",
-            ]
-        )
-    return table
-
-
-def curves(results: dict[str, Any]) -> list[list[str]]:
-    """Gain over a at C = 0, with steering, of every scale that was tried."""
-    return [
-        [
-            name,
-            facts["split"],
-            f"{scale['a']:g}",
-            interval(scale["gain"]),
-            interval(scale["steering"]),
-        ]
-        for name, facts in results.items()
-        for scale in (*facts["under"], *facts["over"])
-    ]
-
-
-def alike(results: dict[str, Any]) -> list[list[str]]:
-    return [
-        [name, facts["split"], "; ".join(f"{what}: {much}" for what, much in facts["similarity"])]
-        for name, facts in results.items()
-        if name.startswith("fedsgd")
-    ]
-
-
-def markdown(heads: list[str], table: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
-    return "\n".join(lines + ["| " + " | ".join(cells) + " |" for cells in table])
+def read(folder: Path) -> list[Result]:
+    """All figures of a folder, with their sources copied."""
+    found: list[Result] = []
+    for name, facts in json.loads((folder / "results.json").read_text(encoding="utf-8")).items():
+        keep_sources(folder / name, FIGURES / f"{name}-{facts['split']}")
+        for panel in (folder / name).glob("panel*.png"):
+            shutil.copyfile(panel, FIGURES / f"{name}-{facts['split']}" / panel.name)
+        audit = json.loads((folder / name / "audit.json").read_text(encoding="utf-8"))
+        found.append(Result(name, facts, audit))
+    return found
 
 
 def keep_sources(source: Path, target: Path) -> None:
@@ -104,38 +79,155 @@ def keep_sources(source: Path, target: Path) -> None:
         text = (source / name).read_text(encoding="utf-8")
         for path in (task.get("data"), task.get("encoder")):
             text = text.replace(path, Path(path).name) if path else text
+        if name == "audit.json":
+            text = json.dumps(json.loads(text), ensure_ascii=False, separators=(",", ":"))
         (target / name).write_text(text, encoding="utf-8")
+
+
+def window(found: dict[str, Any] | None) -> str:
+    if not found or found["low"] is None:
+        return "none"
+    return f"{found['low']:.2g} … {'∞' if found['high'] is None else format(found['high'], '.2g')}"
+
+
+def hurt(result: Result) -> str:
+    """Who is hurt most by the best scale above 1, in units of loss."""
+    a = result.facts["best_over"]["a"]
+    deviations = result.audit["clients"][0]["deviations"]
+    best = next(d for d in deviations if d["constant"] and d["a_late"] == a and d["b"] == 0)
+    member, rise = max(best["harm"].items(), key=lambda item: item[1]["mean"])
+    if rise["low"] <= 0:
+        return "nobody"
+    return f"{result.audit['members'][int(member)][0]}: {rise['mean']:+.2g}"
+
+
+def least(result: Result) -> str:
+    """The rule and price that leaves least at the others' expense, spot checks aside."""
+    rows = [
+        row
+        for row in result.audit["rules"]
+        if "spot" not in row["name"] and "no payment" not in row["name"]
+    ]
+    best = min(rows, key=lambda row: row["worst_share"])
+    return f"{100 * best['worst_share']:.1f} ({best['name']})"
+
+
+def signal(result: Result) -> str:
+    shares = [share for row in result.audit["noise"] for share in row["signal_share"]]
+    return f"{min(shares):.0%} … {max(shares):.0%}" if shares else "–"
+
+
+def row(result: Result) -> list[str]:
+    """One line of the summary."""
+    facts, proposed = result.facts, result.audit["proposed"]["schedule"]
+    best, rule = facts["best_over"], result.audit["rule"]
+    shares = [result.rule(f"{rule}, {kind}") for kind in ("profile", proposed)]
+    profile, charged = (f"{100 * one['worst_share']:.1f}" if one else "–" for one in shares)
+    return [
+        f"[{result.name}](results/{result.task}.md)",
+        result.users,
+        f"{facts['rounds']:,} × {facts['seeds']}",
+        f"{facts['honest_loss']['mean']:.3g}",
+        f"a = {best['a']:g}: {result.share_of(best['gain'])}",
+        result.share_of(best["steering"]),
+        hurt(result),
+        window(facts["window_constant_misreports"]),
+        window(facts["window_all"]),
+        profile,
+        f"{charged} ({proposed})",
+        least(result),
+        signal(result),
+    ]
+
+
+HEADS = [
+    "figure",
+    "users",
+    "rounds × seeds",
+    "honest loss",
+    "best a > 1 without a price gains, %",
+    "of it steering, %",
+    "who is hurt most",
+    "window of C, constant a",
+    "with timing",
+    "profile leaves, %",
+    "proposed leaves, %",
+    "least of all rules, %",
+    "signal in a squared norm",
+]
+
+
+def task_page(task: str, results: list[Result]) -> str:
+    """The page of a task: verdicts and panels, the long tables folded."""
+    parts = [
+        f"# {TITLES[task]}",
+        "Every figure is an audit; its plan and its whole summary stand beside this page. Gains "
+        "are in per cent of the honest loss, intervals are 95 % over the judging seeds. [What all "
+        "of this says](../results.md).",
+    ]
+    for result in results:
+        folder = f"{result.name}-{result.users}"
+        parts += [
+            f"## {result.name}, users {result.users}, {result.facts['rounds']:,} rounds",
+            "\n".join(f"- {sentence}" for sentence in result.audit["verdict"][:4]),
+            *(
+                f"![{result.name}, users {result.users}]({folder}/{panel.name})"
+                for panel in sorted((FIGURES / folder).glob("panel*.png"))
+            ),
+            folded("Scales, without a price", scales(result)),
+            folded("Every misreport at the proposed price", misreports(result)),
+            folded("Rules and prices on the same runs", rules(result)),
+            f"[plan.toml]({folder}/plan.toml) · [audit.json]({folder}/audit.json)",
+        ]
+    return "\n\n".join(parts) + "\n"
+
+
+def folded(title: str, text: str) -> str:
+    lines = "\n".join(f"    {line}" if line else "" for line in text.splitlines())
+    return f'??? note "{title}"\n\n{lines}'
+
+
+def scales(result: Result) -> str:
+    rows = [
+        [f"{one['a']:g}", result.share_of(one["gain"]), result.share_of(one["steering"])]
+        for one in (*result.facts["under"], *result.facts["over"])
+    ]
+    return table(["a", "gain, %", "of it steering, %"], rows)
+
+
+def misreports(result: Result) -> str:
+    rows = [
+        [
+            one["label"],
+            result.share_of(one["reward_gain"]),
+            result.share_of(one["at_proposed_price"]["gain"]),
+            result.share_of(one["at_proposed_price"]["others_gain"]),
+            one["at_proposed_price"]["effect"],
+        ]
+        for one in result.audit["clients"][0]["deviations"]
+    ]
+    heads = ["misreport", "gain without a price, %", "at the proposed one, %"]
+    return table([*heads, "the others gain, % of its loss", "effect"], rows)
+
+
+def rules(result: Result) -> str:
+    rows = [
+        [one["name"], f"{100 * one['worst_share']:.2f}", one["window"]]
+        for one in result.audit["rules"]
+    ]
+    return table(["rule and price", "worst gain at the others' expense, %", "window"], rows)
 
 
 def main() -> None:
     FIGURES.mkdir(exist_ok=True)
-    whole, scales, likeness, pictures = [], [], [], []
-    for folder in map(Path, sys.argv[1:]):
-        results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-        whole += rows(results)
-        scales += curves({n: f for n, f in results.items() if n.startswith("fedsgd")})
-        likeness += alike(results)
-        for name, facts in results.items():
-            keep_sources(folder / name, FIGURES / f"{name}-{facts['split']}")
-            for panel in (Path(p) for p in facts["panels"] if p.endswith(".png")):
-                target = FIGURES / f"{name}-{facts['split']}-{panel.name}"
-                shutil.copyfile(folder / name / panel.name, target)
-                pictures.append(f"![{name}, {facts['split']}](results/{target.name})")
-    heads = ["figure", "users", "rounds × runs", "honest loss", "best a > 1", "gain at C = 0"]
-    heads += ["steering", "faster learning", "pays?", "under-reporting at 10 × the price"]
-    heads += ["window, constant misreports", "window, with timing", "at the price profile"]
-    parts = [
-        "## All figures",
-        markdown(heads, whole),
-        "## FedSGD: gain over a without payments",
-        markdown(["figure", "users", "a", "gain", "steering"], scales),
-        "## How alike the clients are",
-        markdown(["figure", "users", "measured"], likeness),
-        "## Panels",
-        *pictures,
-    ]
+    results = [result for folder in map(Path, sys.argv[1:]) for result in read(folder)]
+    results.sort(key=lambda one: (one.task, one.name, one.users))
+    for task in TITLES:
+        if own := [one for one in results if one.task == task]:
+            (FIGURES / f"{task}.md").write_text(task_page(task, own), encoding="utf-8")
     words = PAGE.read_text(encoding="utf-8").partition(MARK)[0]
-    PAGE.write_text(words + MARK + "\n\n" + "\n\n".join(parts) + "\n", encoding="utf-8")
+    measured = table(HEADS, [row(one) for one in results])
+    PAGE.write_text(f"{words}{MARK}\n\n{measured}\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
