@@ -267,6 +267,8 @@ def make_audit(clients=3, seed=0):
                 "measured": 0.11,
                 "predicted_best": 0.3,
                 "measured_best": 0.28,
+                "predicted_in_batches_4_times_as_large": 0.04,
+                "measured_in_batches_4_times_as_large": None,
             }
         ],
         "profile": _profile(rng, clients),

@@ -67,7 +67,8 @@ class TestSummary:
 
     def test_rules_and_robust_aggregators_stand_side_by_side(self, small):
         names = [row["name"] for row in small.summary["rules"]]
-        assert names[:3] == [f"squared-norm, {s}" for s in ("constant", "discounted", "profile")]
+        kinds = ("constant", "discounted", "common profile", "profile")
+        assert names[:4] == [f"squared-norm, {kind}" for kind in kinds]
         assert {
             "squared-norm, common profile",
             "groves-ledyard, discounted",

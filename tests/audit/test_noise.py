@@ -8,8 +8,9 @@ from numpy.testing import assert_allclose
 
 from tests.audit.conftest import RESCALINGS
 from verax.audit import Plan, audit
-from verax.audit.judge.noise import leak, noise_of_average, share_in_batches
+from verax.audit.judge.noise import leak, noise_leaks, noise_of_average, share_in_batches
 from verax.audit.plan.task import task_of
+from verax.audit.search.larger_batch import larger_batches
 from verax.game import Quadratics
 from verax.learning import Seeds
 from verax.learning.inputs import sample_positions
@@ -103,6 +104,18 @@ def test_the_leak_of_an_audit_is_that_of_a_noisy_quadratic():
         assert_allclose(row["predicted"], charged[i] * (1 - share[i]) / rewards[i], rtol=1e-4)
         best = charged[i] * (1 / share[i] - 1) / rewards[i]
         assert_allclose(row["predicted_best"], best, rtol=1e-4)
+    # With larger batches, from two runs of the first judging seed.
+    shares = larger_batches(judgement, found.judgement.subject)
+    assert [one.client for one in shares] == [0, 1, 2]
+    protocol = plan.changed(batch=4 * batch).protocol.make()
+    drawn = sample_positions(protocol, sizes, Seeds.of(plan.seeds.judging[0]), 0, 1)[0, :, 0]
+    for one, own, at in zip(shares, task.train, drawn, strict=True):
+        i = one.client
+        norm = (curvatures[i] * (start - np.asarray(own[1])[at, 0].mean())) ** 2
+        share = min(signal[i] / norm.item(), 1.0)
+        assert_allclose(one.shares, share, rtol=1e-4)
+        (row,) = (row for row in noise_leaks(judgement) if row.client == i)
+        assert_allclose(row.with_shares(one.shares), charged[i] * (1 - share) / rewards[i], 1e-4)
 
 
 def test_an_audit_measures_the_signal_and_judges_smoothed_norms():

@@ -31,6 +31,12 @@ Array = NDArray[np.float64]
 #: The larger batch for which the leak is predicted, in batches.
 LARGER = 4
 
+#: From which share of the honest reward on a leak is worth a sentence.
+NOTICEABLE = 0.01
+
+#: The misreport that sends the signal alone.
+FULL_BATCH = LargerBatch(0)
+
 
 @dataclass(frozen=True, eq=False)
 class NoiseLeak:
@@ -45,6 +51,7 @@ class NoiseLeak:
             which scale 1 is stationary.
         measured_best: the largest gain of the misreport over the scales that were tried.
         larger_batch: what would be predicted at scale 1 with batches `LARGER` times as large.
+        charged: C E‖g‖² in each block, (K,).
         source: the misreport in words.
     """
 
@@ -55,7 +62,15 @@ class NoiseLeak:
     predicted_best: float | None
     measured_best: float
     larger_batch: float
+    charged: Array
     source: str
+
+    def with_shares(self, shares: Array) -> float:
+        """What would be predicted at scale 1 with other shares of the signal.
+
+        A price that is set anew charges as much as before: C E‖g‖² follows from the temptation.
+        """
+        return float(self.charged @ (1 - shares))
 
 
 def leak(price: ArrayLike, norms: ArrayLike, share: ArrayLike) -> tuple[Array, Array]:
@@ -100,12 +115,11 @@ def noise_leaks(judgement: Judgement) -> list[NoiseLeak]:
         honest = _norms(evidence, client)
         runs = evidence.deviation_runs(k, d)
         sent = np.mean([np.asarray(one.statistics.norms) for one in runs], axis=0)
-        shares = _shares(blocks.sums(honest), blocks.sums(sent[:, client]), quiet, blocks)
+        shares = signal_shares(blocks.sums(honest), blocks.sums(sent[:, client]), quiet, blocks)
         by_round = np.repeat(shares, blocks.lengths)
         at_one, best = leak(prices[:, client], honest, by_round)
-        # A price that is set anew charges as much as before: C E‖g‖² follows from the temptation.
-        larger, _ = leak(prices[:, client], honest, share_in_batches(by_round, LARGER))
         size = float(evidence.reward_sizes[client])
+        charged = blocks.sums(prices[:, client] * honest) / size
         leaks.append(
             NoiseLeak(
                 client,
@@ -114,7 +128,8 @@ def noise_leaks(judgement: Judgement) -> list[NoiseLeak]:
                 float(gains[k, d]) / size,
                 float(best.sum()) / size if stationary else None,
                 float(gains[k, same].max()) / size,
-                float(larger.sum()) / size,
+                float(charged @ (1 - share_in_batches(shares, LARGER))),
+                charged,
                 evidence.labels[d],
             )
         )
@@ -145,8 +160,15 @@ def _norms(evidence: Evidence, client: int) -> Array:
     return np.mean(runs, axis=0)[:, client]
 
 
-def _shares(honest: Array, sent: Array, quiet: Reporting, blocks: Blocks) -> Array:
-    """S of each block, within (0, 1]."""
+def signal_shares(honest: Array, sent: Array, quiet: Reporting, blocks: Blocks) -> Array:
+    """The signal's share in each block, within (0, 1], (K,).
+
+    Args:
+        honest: sums of squared norms over the blocks, (K,).
+        sent: those of a member that sends less noise.
+        quiet: how it does so.
+        blocks: of rounds.
+    """
     ratio = sent / np.maximum(honest, np.finfo(float).tiny)
     if isinstance(quiet, Policy):
         kappa = blocks.sums(noise_of_average(quiet.memory, blocks.rounds)) / blocks.lengths

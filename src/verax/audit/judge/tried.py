@@ -72,8 +72,7 @@ def strongest_misreports(judgement: Judgement) -> list[StrongestMisreport]:
     ]
     everything = np.ones(len(kinds), dtype=np.bool_)
     rows += [
-        _strongest(judgement, words, everything, factor)
-        for factor, words in WORTH_ERRORS.items()
+        _strongest(judgement, words, everything, factor) for factor, words in WORTH_ERRORS.items()
     ]
     return sorted(rows, key=lambda row: (not row.harmful, -float(row.gains.mean())))
 

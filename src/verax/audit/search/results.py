@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from verax.audit.judge.judgement import Judgement
 from verax.audit.judge.spot import FinedPolicy
-from verax.audit.run.subject import Progress, Subject
+from verax.audit.run.subject import Progress, Runner, Subject
 from verax.audit.search.coalitions import FoundPair, search_pairs
-from verax.audit.search.effort import effort_of, searches_together
+from verax.audit.search.effort import Effort, effort_of, searches_together
 from verax.audit.search.everybody import FoundEquilibrium, price_of, search_equilibria
 from verax.audit.search.fined import fined
+from verax.audit.search.larger_batch import LargerBatchShares, larger_batches
 from verax.audit.search.responses import FoundResponse, judged, search
 from verax.audit.search.utilities import Utilities
 from verax.files import write_text
@@ -35,6 +36,7 @@ class SearchResults:
         fined_choosing: what spot checks fine the responses at the proposed price, on the seeds
             that choose.
         fined_judging: the same on the seeds that judge.
+        larger_batches: the signal's shares with larger batches.
     """
 
     responses: list[FoundResponse] = field(default_factory=list[FoundResponse])
@@ -43,6 +45,7 @@ class SearchResults:
     equilibria: list[FoundEquilibrium] = field(default_factory=list[FoundEquilibrium])
     fined_choosing: list[FinedPolicy] = field(default_factory=list[FinedPolicy])
     fined_judging: list[FinedPolicy] = field(default_factory=list[FinedPolicy])
+    larger_batches: list[LargerBatchShares] = field(default_factory=list[LargerBatchShares])
 
 
 def searched(
@@ -62,15 +65,25 @@ def searched(
         if kept["of"] == of:
             return _from_json(kept)
     runner = subject.runner(plan)
-    effort = effort_of(plan, runner.work)
-    if effort is None:
-        return SearchResults()
+    effort, larger = effort_of(plan, runner.work), larger_batches(judgement, subject)
+    found = SearchResults(larger_batches=larger)
+    if effort is not None:
+        found = replace(_searched(judgement, runner, effort, progress), larger_batches=larger)
+    write_text(path, json.dumps({"of": of, **_to_json(found)}, indent=1))
+    return found
+
+
+def _searched(
+    judgement: Judgement, runner: Runner, effort: Effort, progress: Progress
+) -> SearchResults:
+    """Everything that is searched for with this effort."""
+    plan = judgement.plan
     rule, price = price_of(judgement, "proposed")
     allowances = np.repeat(judgement.allowances, plan.blocks.lengths, axis=0)
     utilities = Utilities(plan, runner, rule, price, allowances)
     together = searches_together(plan) and effort.compared > 0
     responses = search(judgement, runner, effort, progress)
-    found = SearchResults(
+    return SearchResults(
         responses,
         _absences(judgement, utilities),
         search_pairs(judgement, utilities, effort, progress) if together else [],
@@ -78,8 +91,6 @@ def searched(
         fined(judgement, runner, responses, plan.seeds.choosing),
         fined(judgement, runner, responses, plan.seeds.judging),
     )
-    write_text(path, json.dumps({"of": of, **_to_json(found)}, indent=1))
-    return found
 
 
 def _absences(judgement: Judgement, utilities: Utilities) -> list[FoundResponse]:
@@ -130,6 +141,9 @@ def _to_json(found: SearchResults) -> dict[str, Any]:
         ],
         "fined_choosing": [_fined_to_json(one) for one in found.fined_choosing],
         "fined_judging": [_fined_to_json(one) for one in found.fined_judging],
+        "larger_batches": [
+            {"client": one.client, "shares": one.shares.tolist()} for one in found.larger_batches
+        ],
     }
 
 
@@ -170,6 +184,10 @@ def _from_json(kept: dict[str, Any]) -> SearchResults:
         ],
         [_fined_from_json(one) for one in kept["fined_choosing"]],
         [_fined_from_json(one) for one in kept["fined_judging"]],
+        [
+            LargerBatchShares(one["client"], np.array(one["shares"]))
+            for one in kept["larger_batches"]
+        ],
     )
 
 

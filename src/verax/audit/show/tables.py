@@ -27,7 +27,7 @@ def tables(judgement: Judgement, found: SearchResults) -> dict[str, Any]:
         "pairs": _pairs(judgement, found),
         "everybody": _everybody(judgement, found),
         "second_order": _second_order(judgement),
-        "noise": _noise(judgement),
+        "noise": _noise(judgement, found),
         "spot": _spot(judgement, found),
     }
 
@@ -155,7 +155,8 @@ def _second_order(judgement: Judgement) -> list[dict[str, Any]]:
     ]
 
 
-def _noise(judgement: Judgement) -> list[dict[str, Any]]:
+def _noise(judgement: Judgement, found: SearchResults) -> list[dict[str, Any]]:
+    measured = {one.client: one.shares for one in found.larger_batches}
     return [
         {
             "client": one.client,
@@ -167,6 +168,9 @@ def _noise(judgement: Judgement) -> list[dict[str, Any]]:
             "predicted_best": one.predicted_best,
             "measured_best": one.measured_best,
             "predicted_in_batches_4_times_as_large": one.larger_batch,
+            "measured_in_batches_4_times_as_large": (
+                one.with_shares(measured[one.client]) if one.client in measured else None
+            ),
         }
         for one in noise_leaks(judgement)
     ]

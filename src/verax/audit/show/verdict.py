@@ -10,13 +10,11 @@ import numpy as np
 from verax.amounts import money, number
 from verax.audit.judge.candidates import Candidate
 from verax.audit.judge.judgement import Judgement
+from verax.audit.judge.noise import NOTICEABLE
 from verax.audit.judge.windows import interval, seeds_needed
 from verax.audit.judge.worth import range_words, worth_sentence
 from verax.audit.plan import Plan
 from verax.audit.show.tables import strongest_found
-
-#: From which share of the honest reward on a leak by noise is worth a sentence.
-NOTICEABLE = 0.01
 
 #: What no audit tries; the report says so.
 _NEVER_TRIED = (
@@ -288,14 +286,17 @@ def _noise(judgement: Judgement, tables: dict[str, Any]) -> list[str]:
         return []
     most = max(leaking, key=lambda one: one["predicted"])
     least = min(min(one["signal_share"]) for one in leaking)
-    larger = most["predicted_in_batches_4_times_as_large"]
+    larger = f"about {most['predicted_in_batches_4_times_as_large']:.1%}"
+    measured = most["measured_in_batches_4_times_as_large"]
+    if measured is not None:
+        larger = f"{measured:.1%} (from two runs with such batches)"
     gradients = judgement.description.message == "gradient"
     epochs = "; local epochs (--protocol fedavg) leave even less" if gradients else ""
     return [
         f"Advice: batches are small. As little as {least:.0%} of a squared norm is signal, the "
         f"rest is noise, and {most['name']} would be paid {most['predicted']:.1%} of its loss for "
         f"leaving the noise out ({most['measured']:.1%} measured). Batches 4 times as large would "
-        f"bring that to about {larger:.1%}{epochs}."
+        f"bring that to {larger}{epochs}."
     ]
 
 
