@@ -31,8 +31,11 @@ class LargerBatchShares:
 def larger_batches(judgement: Judgement, subject: Subject) -> list[LargerBatchShares]:
     """Of all members, with batches `LARGER` times as large; empty where the leak is small.
 
-    Two runs of one seed are enough: squared norms are summed over the rounds of a block.
+    Two runs of one seed are enough: squared norms are summed over the rounds of a block. Where
+    members train locally, larger batches also mean fewer steps, so that they are not tried.
     """
+    if judgement.description.message != "gradient":
+        return []
     leaks = noise_leaks(judgement)
     noticeable = any(one.predicted > NOTICEABLE for one in leaks)
     if not noticeable or leaks[0].source != FULL_BATCH.describe(judgement.plan.rounds):
