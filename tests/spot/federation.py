@@ -19,7 +19,7 @@ from verax.apps.app import FlowerApp, load_app
 from verax.flower import PaidStrategy, misreport, prescribed, signed
 from verax.flower.local import LocalGrid
 from verax.flower.randomness import is_training, seeded
-from verax.game import FailurePolicy, Scale
+from verax.game import Policy, Scale
 from verax.ledger import Book
 from verax.ledger.evidence import evidence_key
 from verax.ledger.notes import OPERATOR, new_key, public_key
@@ -175,7 +175,7 @@ def reporting(which):
 
 LIES = {
     "scale 1.05": reporting(Scale(1.05)),
-    "own momentum": reporting(FailurePolicy(memory=0.8, own=(1.0,))),
+    "own momentum": reporting(Policy(memory=0.8, own=(1.0,))),
     "full batch": full_batch,
     "label flips": other_patients(_flipped),
     "another seed": another_seed,

@@ -266,7 +266,6 @@ def test_the_fast_scores_are_the_plain_ones(name):
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("name", CASES)
 def test_evaluation_gives_the_plain_loss_and_accuracy(name):
     model, params, batch, _ = case(name)
     plain, evaluated = model.model, model.model.for_evaluation()
