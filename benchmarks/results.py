@@ -101,6 +101,17 @@ def hurt(result: Result) -> str:
     return f"{result.audit['members'][int(member)][0]}: {rise['mean']:+.2g}"
 
 
+def proposed(result: Result) -> str:
+    """The largest gain at the others' expense at the proposed price."""
+    gains = [
+        (one["at_proposed_price"]["gain"]["mean"] / result.loss, one["label"])
+        for one in result.audit["clients"][0]["deviations"]
+        if one["at_proposed_price"]["effect"] == "costs the others"
+    ]
+    share, label = max(gains, default=(0.0, ""))
+    return f"{100 * share:.1f} ({label})" if share > 0 else "0.0"
+
+
 def least(result: Result) -> str:
     """The rule and price that leaves least at the others' expense, spot checks aside."""
     rows = [
@@ -119,10 +130,8 @@ def signal(result: Result) -> str:
 
 def row(result: Result) -> list[str]:
     """One line of the summary."""
-    facts, proposed = result.facts, result.audit["proposed"]["schedule"]
-    best, rule = facts["best_over"], result.audit["rule"]
-    shares = [result.rule(f"{rule}, {kind}") for kind in ("profile", proposed)]
-    profile, charged = (f"{100 * one['worst_share']:.1f}" if one else "–" for one in shares)
+    facts, best = result.facts, result.facts["best_over"]
+    profile = result.rule(f"{result.audit['rule']}, profile")
     return [
         f"[{result.name}](results/{result.task}.md)",
         result.users,
@@ -133,8 +142,8 @@ def row(result: Result) -> list[str]:
         hurt(result),
         window(facts["window_constant_misreports"]),
         window(facts["window_all"]),
-        profile,
-        f"{charged} ({proposed})",
+        f"{100 * profile['worst_share']:.1f}" if profile else "–",
+        proposed(result),
         least(result),
         signal(result),
     ]
