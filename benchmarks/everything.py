@@ -124,15 +124,18 @@ SECTIONS = (
         "and compiling apart; one turn each on one core (Flower and its Ray daemons on two). All "
         "train the same model on the same data (`benchmarks/peers/work.py`). Verax alone also "
         "measures every member's update, its norm, its inner products and its loss. Ratios below "
-        "1.2 are no ranking: runs of the same program differ by a tenth. More rows: `python "
-        "benchmarks/compare.py --all` (hours).",
+        "1.2 are no ranking: runs of the same program differ by a tenth. Products that stay in the "
+        "processor's cache are faster than the large one, so that shares may exceed 100 %. More "
+        "rows: `python benchmarks/compare.py --all` (hours).",
         script("compare", "--turns", "1", "--rows", *ROWS, numbers=True),
     ),
     Section(
         "models",
         "The paper's three models",
         "FedSGD with three members, rounds per CPU-second beside three ways of writing PyTorch's "
-        "loop, and each as a share of a large matrix product (`benchmarks/models.py`).",
+        "loop, and each as a share of a large matrix product (`benchmarks/models.py`). Verax "
+        "computes the CNN's second layer by Winograd's algorithm, which needs a third of the "
+        "multiplications that are counted.",
         script("models", "--turns", "1", "--seconds", "4", plain=True),
     ),
     Section(
