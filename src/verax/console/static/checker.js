@@ -10,10 +10,13 @@ const units = (text, scale) => {
 
 export function listenToChecker(card) {
   $("check-export")?.addEventListener("click", () => check(card, download(card.dataset.export)));
-  $("check-file").addEventListener("change", (event) => {
-    const [file] = event.target.files;
+  const input = $("check-file"), checkFile = () => {
+    const [file] = input.files;
     if (file) check(card, file.arrayBuffer());
-  });
+  };
+  input.addEventListener("change", checkFile);
+  checkFile(); // a file that was chosen before this script had loaded
+  card.dataset.ready = "yes";
 }
 
 async function download(address) {
